@@ -96,7 +96,9 @@ class Canaries:
             poll_s=_POLL_S,
         )
         for definition in administrator.items(CRDS):
-            self._await_served(_resources(definition))
+            # A CRD that is being deleted may never be served again.
+            if "deletionTimestamp" not in definition["metadata"]:
+                self._await_served(_resources(definition))
 
     def _await_served(self, path: str) -> None:
         ask = self._administrator.ask

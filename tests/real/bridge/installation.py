@@ -21,7 +21,7 @@ from tests.real.bridge.connections import Caller, Connections, trusting
 from tests.real.bridge.heartbeats import DEFAULT, Grace
 from tests.real.bridge.mirror import Mirror
 from tests.real.bridge.pending import name_of, pending_work
-from tests.real.relay.waiting import TIMEOUT_S
+from tests.real.relay.waiting import TIMEOUT_S, until
 
 MIRRORED = {
     "nodes": "/api/v1/nodes",
@@ -176,11 +176,16 @@ class Installation:
     def _restore(self) -> None:
         for definition in self.admin.items(CRDS):
             if name_of(definition) not in self._definitions:
-                self.admin.demand("DELETE", f"{CRDS}/{name_of(definition)}")
+                self._delete_definition(name_of(definition))
         self.admin.apply([it for it in self._manifests if it["kind"] in _RESTORED])
         self.canaries.await_crds()
         self.canaries.await_roles()
         self.is_altered = False
+
+    def _delete_definition(self, name: str) -> None:
+        path = f"{CRDS}/{name}"
+        self.admin.ask("DELETE", path)
+        until(lambda: self.admin.ask("GET", path).status == 404, f"{path} is deleted")
 
     def _list_remaining(self) -> list[str]:
         left = [
