@@ -14,7 +14,7 @@ import structlog
 
 from relay import metrics
 from relay.changes.coalescing import WIDEST_RETRY_GAP
-from relay.changes.outbox import Outbox
+from relay.changes.messages import Outbox
 from relay.changes.pending import OutgoingMessage
 from relay.group_metrics import GroupMetrics
 from relay.health import Health

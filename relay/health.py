@@ -17,7 +17,7 @@ from aiohttp.typedefs import Handler
 from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, generate_latest
 
 from relay import metrics
-from relay.changes.outbox import Outbox
+from relay.changes.messages import Outbox
 from relay.group_metrics import GroupMetrics
 from relay.kinds import TRIGGERED_STEPS, WatchedKind
 from relay.watching.watch import Timing

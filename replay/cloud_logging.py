@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any, Protocol
 
 from replay.errors import as_call_errors
-from shared.ports.classify import ErrorKind
+from shared.ports.error_reasons import ErrorKind
 from shared.ports.errors import About, CallError
 
 MAX_PAGE = 1_000

@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 from functions.create_resources.bodies import request_id
-from functions.create_resources.creation_report import CreationReport
+from functions.create_resources.resource_conditions import CreationReport
 from shared.base.names import FINALIZER, RESOURCE_NAME_LABEL
 from shared.base.reasons import Reason
 from shared.frame.plan import StaleObservation
@@ -16,7 +16,7 @@ from shared.node_groups.node_group import NodeGroup, Spec
 from shared.node_groups.resources import KINDS
 from shared.node_groups.status import NOUN, Resource, State, Status
 from shared.node_groups.work import GroupWork
-from shared.ports.classify import NOT_READY, ErrorKind
+from shared.ports.error_reasons import NOT_READY, ErrorKind
 from shared.ports.errors import CallError
 
 SEEN_EVERYWHERE_AFTER = timedelta(minutes=1)

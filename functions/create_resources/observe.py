@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from functions.create_resources.creation_report import CreationReport
+from functions.create_resources.resource_conditions import CreationReport
 from shared.base.reasons import Reason
 from shared.node_groups.node_group import NodeGroup, Spec, UnreadableGroup
 from shared.node_groups.resources import KINDS, Found, find_operation

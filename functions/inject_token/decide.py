@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 
-from functions.inject_token import token_report
+from functions.inject_token import tokens_condition
 from functions.inject_token.actions import CreateSecret, RevokeIfJoined, SetMetadata
 from functions.inject_token.observe import NothingToInject, ObservedVms, Vm
 from shared.frame.plan import Action, Each, Plan, Send
 from shared.node_groups import readiness
-from shared.node_groups.actions import DeleteNode, DeleteSecret
+from shared.node_groups.actions import DeleteNode, RevokeToken
 from shared.node_groups.bootstrap import TOKEN_LIFE, join_metadata
 from shared.node_groups.status import Type
 from shared.node_groups.work import WriteStatus, message_about
@@ -43,7 +43,7 @@ def decide(observed: ObservedVms | NothingToInject, now: datetime) -> Plan:
     last = list[Action](unread if observed.is_repetition else ())
     # If no VM fails, an error that an earlier invocation has reported about one of them is over.
     names = [vm.instance.name for vm in observed.vms]
-    known = token_report.end_error(observed.group, observed.status, names, now)
+    known = tokens_condition.end_error(observed.group, observed.status, names, now)
     if injections and known != observed.status:
         last.insert(0, WriteStatus(readiness.conclude(observed.group, known, now)))
     return Plan(
@@ -76,7 +76,7 @@ def _plan_injection(observed: ObservedVms, vm: Vm, now: datetime) -> Iterator[Ac
     """
     if vm.has_joined and vm.token is not None and observed.is_repetition:
         # An earlier attempt may have created the Secret, and have failed before it revoked the token.
-        yield DeleteSecret(vm.token.id, vm.instance.name)
+        yield RevokeToken(vm.token.id, vm.instance.name)
     if vm.has_joined or not _is_metadata_writable(vm, observed.trigger):
         return
     if vm.node is not None:
@@ -112,7 +112,7 @@ def _plan_resync(observed: ObservedVms, now: datetime) -> Plan:
         if is_expiring or is_unused or vm.is_node_stale:
             needy.append(name)
     sends = tuple(_build_messages(observed, needy, now))
-    known = token_report.add_condition(group, observed.status, unjoined, done, now)
+    known = tokens_condition.add_condition(group, observed.status, unjoined, done, now)
     return Plan(
         "PublishingVMs" if sends else "AllHaveTokens",
         each=tuple(Each("", (send,)) for send in sends),

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from shared.base.names import CA_HASH_KEY
 from shared.node_groups.bootstrap import Token, ca_hash, find_token, new_token
-from shared.node_groups.membership import is_of_predecessor
+from shared.node_groups.membership import is_stale
 from shared.node_groups.node_group import AnyGroup, Bootstrap, NodeGroup
 from shared.node_groups.status import Status
 from shared.node_groups.work import GroupWork
@@ -152,8 +152,9 @@ def _read_named_vms(
 
 
 def _build_vm(group: NodeGroup, instance: Instance, node: Node | None, now: datetime) -> Vm:
-    is_stale = node is not None and is_of_predecessor(group, node, instance)
-    return Vm(instance, node, find_token(instance.metadata, now), is_stale)
+    token = find_token(instance.metadata, now)
+    is_node_stale = node is not None and is_stale(group, node, instance)
+    return Vm(instance, node, token, is_node_stale)
 
 
 def _list_vms(work: GroupWork, group: NodeGroup) -> tuple[Vm, ...]:

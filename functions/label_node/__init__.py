@@ -20,7 +20,7 @@ What is done to a Node depends on its VM:
 - The VM was not read now, and the Node has the proof: it counts as matching. Its labels are corrected,
   and nothing is revoked.
 - The VM is gone: a Node with its name is deleted, unless its providerID names something else
-  (`membership.may_be_own`).
+  (`membership.may_match`).
 - Any other Node is left alone.
 
 Nodes are listed by the resource-name label. Kubelets that join with our tokens register with it. The

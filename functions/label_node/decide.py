@@ -6,12 +6,12 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime
 from itertools import islice
 
-from functions.label_node import health, interconnect, join_report
+from functions.label_node import counts, interconnect_condition, joined_condition
 from functions.label_node.observe import NothingToCount
 from functions.label_node.observed_nodes import ObservedNodes
 from shared.frame.plan import Action, Each, Emit, Plan, Send
 from shared.node_groups import membership, readiness
-from shared.node_groups.actions import DeleteNode, DeleteSecret, PatchNode
+from shared.node_groups.actions import DeleteNode, PatchNode, RevokeToken
 from shared.node_groups.bootstrap import find_token
 from shared.node_groups.status import MIG, State, Type
 from shared.node_groups.work import WriteStatus, message_about
@@ -43,9 +43,9 @@ def decide(observed: ObservedNodes | NothingToCount, now: datetime) -> Plan:
     rest, desired = message_about(group, Cause.CONTINUED, now), observed.group.spec.node_count
     if observed.is_debounced:
         return Plan("Debounced", each=nodes, resume=rest)
-    known = health.count(observed, now)
-    known = join_report.add_condition(observed, known, now)
-    known = interconnect.add_condition(observed.mig, observed.group, known, now)
+    known = counts.count(observed, now)
+    known = joined_condition.add_condition(observed, known, now)
+    known = interconnect_condition.add_condition(observed.mig, observed.group, known, now)
     write = WriteStatus(readiness.conclude(group, known, now))
     have_all_joined = len(observed.joined) >= desired
     outcome = "AllJoined" if have_all_joined else "Counting"
@@ -77,7 +77,7 @@ def _order_nodes(nodes: Iterable[Node], trigger: Trigger) -> list[Node]:
 def _plan_node(observed: ObservedNodes, node: Node, now: datetime) -> Iterator[Action]:
     group, instance = observed.group, observed.instances.get(node.vm)
     if node.vm in observed.instances and instance is None:
-        if membership.may_be_own(group, node):
+        if membership.may_match(group, node):
             yield DeleteNode(node.name, node.uid)
         return
     # A Node is own if it matches its VM, or is proved and the VM was not read.
@@ -89,7 +89,7 @@ def _plan_node(observed: ObservedNodes, node: Node, now: datetime) -> Iterator[A
     if with_tokens and instance is not None and node.proved_vm_id != instance.id:
         token = find_token(instance.metadata, now)
         if token is not None:
-            yield DeleteSecret(token.id, node.vm)
+            yield RevokeToken(token.id, node.vm)
     patch = membership.proof_patch(group, node, observed.status.machine_type, instance)
     if patch:
         yield PatchNode(node.name, node.uid, patch)
@@ -122,7 +122,7 @@ def _plan_triggers(
     stale: list[str] = []
     for node in observed.nodes:
         vm = observed.instances.get(node.vm)
-        if vm is not None and membership.is_of_predecessor(group, node, vm):
+        if vm is not None and membership.is_stale(group, node, vm):
             stale.append(node.vm)
     if stale and group.spec.joins_with_tokens:
         message = message_about(group, Cause.VMS_NEED_TOKENS, now, vms=tuple(stale[:BATCH]))

@@ -9,7 +9,7 @@ from functools import cached_property
 
 from functions.label_node import vm_reasons
 from shared.base.reasons import VM_LOSSES
-from shared.node_groups.membership import find_vm_of_misnamed, is_match, may_be_own
+from shared.node_groups.membership import find_vm_of_misnamed, is_match, may_match
 from shared.node_groups.node_group import NodeGroup
 from shared.node_groups.resources import machine_of
 from shared.node_groups.status import Pending, Status
@@ -121,6 +121,6 @@ class ObservedNodes:
 
     def _is_match(self, node: Node) -> bool:
         if node.vm not in self.instances:
-            return bool(node.proved_vm_id) and may_be_own(self.group, node)
+            return bool(node.proved_vm_id) and may_match(self.group, node)
         instance = self.instances[node.vm]
         return instance is not None and is_match(self.group, node, instance)

@@ -12,8 +12,8 @@ Triggers:
   resyncs about them to its own topic, at intervals that grow with the wait.
 - An operation of GKE has ended that created or deleted a node pool.
 
-`slices.lifecycle.ROWS` decides about each Pod. Besides creating slices, the step replaces some: it
-deletes the slice, and creates it again when it is gone. Two kinds of slices are replaced:
+`slices.create_or_release.ROWS` decides about each Pod. Besides creating slices, the step replaces some:
+it deletes the slice, and creates it again when it is gone. Two kinds of slices are replaced:
 
 - On a resync, one that could not be created or has no ready Node any more. It is kept if its provider
   retries by itself.
@@ -36,9 +36,9 @@ from functions.provision_slice import decide, observe, waiting
 from shared.base.reasons import Reason
 from shared.frame.plan import Emit, NothingToDo, Plan
 from shared.frame.step import Invocation, Step
-from shared.ports.classify import ErrorKind
+from shared.ports.error_reasons import ErrorKind
 from shared.ports.errors import CallError
-from shared.slices import lifecycle
+from shared.slices import create_or_release
 from shared.slices.actions import CreateSlice, SliceActionError
 from shared.slices.jobsets import find_leader
 from shared.slices.work import (
@@ -84,10 +84,12 @@ def recover(work: observe.PodWork, error: CallError) -> Plan | None:
         return None
     outcome: str | None = error.reason
     is_creation = isinstance(error.action, CreateSlice)
-    template = lifecycle.CREATION_REFUSED if is_creation else lifecycle.DELETION_REFUSED
+    template = (
+        create_or_release.CREATION_REFUSED if is_creation else create_or_release.DELETION_REFUSED
+    )
     words = {"failure": str(error)}
     if is_out_of_slots(error, work.provider):
-        outcome, template = QUEUED, lifecycle.QUEUED
+        outcome, template = QUEUED, create_or_release.QUEUED
         words = {"name": pod.desired.name, "failure": error.message}
     elif is_creation and error.kind is ErrorKind.ABSENT:
         # The cluster or namespace in which it is to be created does not exist.
@@ -106,7 +108,7 @@ def report_retry(work: observe.PodWork, error: Exception) -> Plan:
     leader = work.leader
     if leader is None or work.now - waiting.find_wait_start(leader) < RETRY_REPORTED_AFTER:
         return Plan(GIVEN_UP)
-    event = lifecycle.CREATION_RETRIED.render(work.provider, {"failure": str(error)})
+    event = create_or_release.CREATION_RETRIED.render(work.provider, {"failure": str(error)})
     return Plan(GIVEN_UP, first=(Emit(event, once=True),))
 
 

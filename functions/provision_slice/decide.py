@@ -1,4 +1,4 @@
-"""Decide about a waiting Pod's slice by the lifecycle table, and which Pods get a resync."""
+"""Decide about a waiting Pod's slice by the table of slices, and which Pods get a resync."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from datetime import datetime
 
 from functions.provision_slice import observe, waiting
 from shared.frame.plan import Action, Emit, Plan
-from shared.slices import lifecycle
+from shared.slices import create_or_release
 from shared.slices.actions import AnySliceAction, CreateSlice, build_actions
 from shared.slices.jobsets import Leader
 from shared.slices.provider import NameConflict, Slice
@@ -45,7 +45,7 @@ def _plan_after(observed: observe.ObservedOperation, now: datetime) -> Plan:
     if not observed.has_pod:
         return Plan("NoPod")
     outcome = "CreationFailed" if event.has_failed else "CreationSucceeded"
-    template = lifecycle.NOT_CREATED if event.has_failed else lifecycle.CREATED
+    template = create_or_release.NOT_CREATED if event.has_failed else create_or_release.CREATED
     words = {"name": event.name, "failure": event.words}
     return Plan(outcome, first=(Emit(template.render(observed.wording, words), once=True),))
 
@@ -71,15 +71,17 @@ def _plan_pod(observed: observe.ObservedPod | observe.ObservedImpossible, now: d
     if isinstance(observed, observe.ObservedImpossible):
         if observed.has_opted_out:
             return Plan("OptedOut")
-        event = lifecycle.CREATION_REFUSED.render(observed.wording, {"failure": observed.message})
+        event = create_or_release.CREATION_REFUSED.render(
+            observed.wording, {"failure": observed.message}
+        )
         return Plan("InputRefused", first=(Emit(event, once=True),), note=observed.message)
     desired, existing = observed.desired, observed.existing
-    situation = lifecycle.Situation(
-        trigger=lifecycle.SliceTrigger.POD_RESYNC
+    situation = create_or_release.Situation(
+        trigger=create_or_release.SliceTrigger.POD_RESYNC
         if observed.is_resync
-        else lifecycle.SliceTrigger.POD,
+        else create_or_release.SliceTrigger.POD,
         need=waiting.find_need(observed.leader, observed.jobset),
-        phase=lifecycle.find_phase(existing),
+        phase=create_or_release.find_phase(existing),
         is_in_use=bool(observed.users),
         is_paused=observed.is_paused,
     )
@@ -100,10 +102,10 @@ def _plan_pod(observed: observe.ObservedPod | observe.ObservedImpossible, now: d
         situation = replace(
             situation,
             is_as_asked=observe.is_as_asked(existing, desired),
-            deadline=lifecycle.find_deadline(existing, now),
+            deadline=create_or_release.find_deadline(existing, now),
             # The rows use it on resyncs alone, since GKE's ages are read only then.
             is_unfit=now - max(start, existing.since or start) >= observe.UNFIT_AFTER,
         )
-    row = lifecycle.find_row(situation)
+    row = create_or_release.find_row(situation)
     subject = existing if isinstance(existing, Slice) else desired
     return Plan(row.outcome, first=build_actions(row, subject, words, observed.wording, now))

@@ -12,8 +12,8 @@ from shared.base.fields import is_yes
 from shared.base.pods import find_controller
 from shared.base.timestamps import guess_time
 from shared.slices import concurrency, jobsets
+from shared.slices.create_or_release import PAUSED_KEY, Need
 from shared.slices.jobsets import Leader
-from shared.slices.lifecycle import PAUSED_KEY, Need
 from shared.slices.provider import (
     DesiredSlice,
     InputError,

@@ -12,8 +12,8 @@ from shared.base.jobs import job_key, slice_name
 from shared.base.pods import find_controller
 from shared.base.timestamps import guess_time, parse_time
 from shared.slices import concurrency, jobsets
+from shared.slices.create_or_release import Need
 from shared.slices.jobsets import Leader
-from shared.slices.lifecycle import Need
 from shared.slices.provider import DesiredSlice, InputError, Provider, Slice, SliceState
 from shared.triggers.message import POD_KIND, Cause, Message
 

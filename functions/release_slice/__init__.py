@@ -9,13 +9,13 @@ Triggers:
 - An operation of GKE has ended that created or deleted a node pool, or an update of one has failed. GKE
   changes only a few node pools at a time: the step selects some, and when an operation ends, the next.
 
-`slices.lifecycle.ROWS` decides about each slice. A slice is not needed if its JobSet has ended or is
-gone, has no such Job any more, or has been suspended for a time that is a setting. The first observation
-of such a slice sets its release deadline, half a minute ahead, and the first one after the deadline
-(normally by the sweep's resync) deletes it, when no Pods run on it any more. The delay lets a JobSet
-that is deleted and recreated under the same name keep its slices. Of the slices that are not needed, two
-kinds are deleted without a delay: those that have failed for good and have no ready Node, and those
-whose deadline cannot be written, when no Pods run on them.
+`slices.create_or_release.ROWS` decides about each slice, and `find_need` whether it is needed. It is not
+if its JobSet has ended or is gone, has no such Job any more, or has been suspended for a time that is a
+setting. The first observation of such a slice sets its release deadline, half a minute ahead, and the
+first one after the deadline (normally by the sweep's resync) deletes it, when no Pods run on it any
+more. The delay lets a JobSet that is deleted and recreated under the same name keep its slices. Of the
+slices that are not needed, two kinds are deleted without a delay: those that have failed for good and
+have no ready Node, and those whose deadline cannot be written, when no Pods run on them.
 
 By the setting `Settings.lost_rebuild`, a slice that a JobSet needs and that has lost Nodes for good is
 deleted, so that provision_slice creates it again. That applies to TPUNodeGroups alone, because GKE does
@@ -31,7 +31,7 @@ from functions.release_slice import decide, observe
 from shared.frame.plan import Emit, Plan
 from shared.frame.step import Invocation, Step
 from shared.ports.errors import CallError
-from shared.slices import jobsets, lifecycle
+from shared.slices import create_or_release, jobsets
 from shared.slices.actions import DeleteSlice, SetReleaseDeadline, SliceActionError
 from shared.slices.work import (
     GIVEN_UP,
@@ -89,7 +89,7 @@ def report_retry(work: SliceWork, error: Exception) -> Plan:
     if not is_retry_reported(one, work.now):
         return Plan(GIVEN_UP)
     observe.set_subject(work, existing.owner.jobset_key, jobset)
-    event = lifecycle.DELETION_RETRIED.render(work.provider, {"failure": str(error)})
+    event = create_or_release.DELETION_RETRIED.render(work.provider, {"failure": str(error)})
     return Plan(GIVEN_UP, first=(Emit(event, once=True),))
 
 

@@ -1,4 +1,4 @@
-"""Decide about each observed slice by the lifecycle table, and which slices get a resync."""
+"""Decide about each observed slice by the table of slices, and which slices get a resync."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from functions.release_slice.observe import ObservedSlice
 from shared.base import backoff
 from shared.frame.plan import Each, Emit, Fail, Plan, join_outcomes
 from shared.ports.errors import CallError
-from shared.slices import lifecycle
+from shared.slices import create_or_release
 from shared.slices.actions import build_actions
 from shared.slices.provider import Slice, SliceState, Wording
 from shared.slices.work import build_send
@@ -50,7 +50,7 @@ def is_report_due(one: ObservedSlice, at: datetime) -> bool:
     """Whether the slice needs a report and no action. Reports repeat at growing intervals or, if the
     provider does not tell since when the slice has been in this state (GKE), each minute."""
     row, since = one.find_row(at), one.existing.since
-    if row.action is not lifecycle.SliceAction.NOTHING or row.event is None:
+    if row.action is not create_or_release.SliceAction.NOTHING or row.event is None:
         return False
     return since is None or backoff.is_due(since, at)
 
@@ -69,7 +69,7 @@ def _plan_after_deletion(observed: observe.ObservedDeletion, now: datetime) -> P
     if observed.has_jobset and is_superseded(event, observed.existing):
         return _plan_resyncs("Superseded", observed.following, now)
     outcome = "DeletionFailed" if event.has_failed else "DeletionSucceeded"
-    template = lifecycle.NOT_DELETED if event.has_failed else lifecycle.DELETED
+    template = create_or_release.NOT_DELETED if event.has_failed else create_or_release.DELETED
     words = {"name": event.name, "failure": event.words}
     report = Emit(template.render(observed.wording, words))
     plan = _plan_resyncs(outcome, observed.following, now)
@@ -105,5 +105,5 @@ def plan_report(name: str, error: CallError, wording: Wording) -> Each | None:
     """The report of an environment error about a slice; ``None`` for a stale or transient error."""
     if error.reason is None:
         return None
-    event = lifecycle.DELETION_REFUSED.render(wording, {"failure": str(error)})
+    event = create_or_release.DELETION_REFUSED.render(wording, {"failure": str(error)})
     return Each(name, (Emit(event),), error.reason, note=str(error))

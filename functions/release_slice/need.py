@@ -9,7 +9,7 @@ from typing import Any
 
 from shared.base.jobs import job_key, slice_name
 from shared.slices import jobsets
-from shared.slices.lifecycle import Need
+from shared.slices.create_or_release import Need
 from shared.slices.provider import Slice
 
 MAX_JOBS = 10_000

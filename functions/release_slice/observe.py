@@ -11,8 +11,8 @@ from functions.release_slice.need import find_jobset_of, find_need
 from shared.base.names import JOBSET_GROUP, JOBSET_KIND, JOBSET_VERSION
 from shared.ports.errors import CallError
 from shared.settings import Settings
-from shared.slices import concurrency, lifecycle
-from shared.slices.lifecycle import SliceAction
+from shared.slices import concurrency, create_or_release
+from shared.slices.create_or_release import SliceAction
 from shared.slices.provider import Slice, Wording
 from shared.slices.work import SliceWork, is_pod_of, list_jobs_on, set_trace_id
 from shared.triggers.audit_log import LogEvent
@@ -57,23 +57,23 @@ class ObservedSlice:
     users_error: CallError | None = None
     refusal: str = ""
 
-    def find_need(self, now: datetime) -> tuple[lifecycle.Need, str]:
+    def find_need(self, now: datetime) -> tuple[create_or_release.Need, str]:
         """Whether the JobSet needs the slice, and why not."""
         return find_need(self.existing, self.jobset, now, self.settings.suspended_release)
 
-    def find_row(self, now: datetime) -> lifecycle.Row:
-        """The row of the lifecycle table for what was observed."""
+    def find_row(self, now: datetime) -> create_or_release.Row:
+        """The row of the table for what was observed."""
         existing, since, rebuild = self.existing, self.existing.since, self.settings.lost_rebuild
-        deadline = lifecycle.find_deadline(existing, now)
-        situation = lifecycle.Situation(
-            trigger=lifecycle.SliceTrigger.SLICE,
+        deadline = create_or_release.find_deadline(existing, now)
+        situation = create_or_release.Situation(
+            trigger=create_or_release.SliceTrigger.SLICE,
             need=self.find_need(now)[0],
-            phase=lifecycle.find_phase(existing),
-            deadline=lifecycle.Deadline.REFUSED if self.refusal else deadline,
+            phase=create_or_release.find_phase(existing),
+            deadline=create_or_release.Deadline.REFUSED if self.refusal else deadline,
             is_in_use=bool(self.users),
             is_rebuild_due=bool(rebuild and since is not None and now - since >= rebuild),
         )
-        return lifecycle.find_row(situation)
+        return create_or_release.find_row(situation)
 
     def is_change_due(self, now: datetime) -> bool:
         """Whether the slice needs an action."""
@@ -244,11 +244,14 @@ def with_users(work: SliceWork, one: ObservedSlice) -> ObservedSlice:
     its own Job, of that Job's Pods only those that are being deleted count.
     """
     row, existing = one.find_row(work.now), one.existing
-    if row.action is not SliceAction.DELETE or lifecycle.find_phase(existing) in lifecycle.DEAD:
+    if (
+        row.action is not SliceAction.DELETE
+        or create_or_release.find_phase(existing) in create_or_release.DEAD
+    ):
         return one
 
     def is_user(pod: Mapping[str, Any]) -> bool:
-        metadata, is_rebuilt = pod["metadata"], row.event is lifecycle.REBUILDING
+        metadata, is_rebuilt = pod["metadata"], row.event is create_or_release.REBUILDING
         is_own = is_rebuilt and is_pod_of(metadata, existing.owner)
         return not is_own or "deletionTimestamp" in metadata
 

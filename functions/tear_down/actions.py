@@ -12,7 +12,7 @@ from shared.node_groups.node_group import Spec
 from shared.node_groups.resources import KINDS
 from shared.node_groups.status import MIG, NOUN, Resource
 from shared.node_groups.work import GroupWork
-from shared.ports.classify import ErrorKind
+from shared.ports.error_reasons import ErrorKind
 from shared.ports.errors import CallError
 
 IN_USE_FOR_LONG = timedelta(minutes=5)

@@ -12,7 +12,7 @@ from shared.frame.plan import Action, Each, Plan, Send
 from shared.node_groups import readiness
 from shared.node_groups.actions import DeleteNode, PatchNode
 from shared.node_groups.lifecycle import ResourceAction, Transition, announce_deletion
-from shared.node_groups.membership import may_be_own, proof_patch
+from shared.node_groups.membership import may_match, proof_patch
 from shared.node_groups.node_group import NodeGroup
 from shared.node_groups.status import MIG, Counts, Resource, State
 from shared.node_groups.unreadable import list_remaining, restore_entries
@@ -141,7 +141,7 @@ def _plan_labels(observed: observe.ObservedRemains) -> Iterator[PatchNode]:
     vms = {instance.name: instance for instance in observed.instances}
     machine_type = observed.status.machine_type
     for node in observed.nodes:
-        if node.vm not in vms or not may_be_own(observed.group, node):
+        if node.vm not in vms or not may_match(observed.group, node):
             continue
         patch = dict(proof_patch(observed.group, node, machine_type, vms[node.vm]))
         if not node.is_unschedulable:
@@ -157,7 +157,7 @@ def _plan_delete_of_rest(
     nodes = tuple(
         Each(node.name, (DeleteNode(node.name, node.uid),))
         for node in observed.nodes
-        if may_be_own(observed.group, node) and not node.is_deleting
+        if may_match(observed.group, node) and not node.is_deleting
     )
     rest = message_about(observed.group, Cause.CONTINUED, now)
     if all(one.resource.state is State.GONE for one in transitions.values()):

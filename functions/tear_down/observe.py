@@ -9,7 +9,7 @@ from datetime import datetime
 from shared.base.names import MIGS
 from shared.frame.execution import SECONDS_FOR_OTHER_CALLS
 from shared.node_groups import lifecycle
-from shared.node_groups.membership import may_be_own
+from shared.node_groups.membership import may_match
 from shared.node_groups.node_group import NodeGroup, Spec, UnreadableGroup
 from shared.node_groups.resources import KINDS, Found, find_operation
 from shared.node_groups.status import MIG, TEMPLATE, Resource, State, Status
@@ -57,8 +57,8 @@ class ObservedBeginning:
 
     @property
     def vm_nodes(self) -> list[Node]:
-        """The Nodes that may be those of the group's VMs (`may_be_own`), sorted by name."""
-        found = (node for node in self.nodes if may_be_own(self.group, node))
+        """The Nodes that may be those of the group's VMs (`may_match`), sorted by name."""
+        found = (node for node in self.nodes if may_match(self.group, node))
         return sorted(found, key=lambda node: node.name)
 
     @property
@@ -216,7 +216,7 @@ def _observe_nodes_and_vms(work: GroupWork, observed: ObservedRemains) -> Observ
 
 def list_proved(group: NodeGroup, nodes: Iterable[Node]) -> frozenset[str]:
     """The VMs with proved Nodes. label_node has revoked their tokens."""
-    return frozenset(node.vm for node in nodes if node.proved_vm_id and may_be_own(group, node))
+    return frozenset(node.vm for node in nodes if node.proved_vm_id and may_match(group, node))
 
 
 def advance(

@@ -10,7 +10,7 @@ from shared.node_groups.work import GroupWork
 
 
 @dataclass(frozen=True)
-class DeleteSecret:
+class RevokeToken:
     """Revoke a VM's token."""
 
     token_id: str

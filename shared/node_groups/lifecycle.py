@@ -20,7 +20,7 @@ from shared.base.timestamps import CLOCKS_DIFFER_BY
 from shared.node_groups.node_group import NodeGroup
 from shared.node_groups.resources import Found
 from shared.node_groups.status import MIG, TEMPLATE, Resource, State
-from shared.ports.classify import ErrorKind
+from shared.ports.error_reasons import ErrorKind
 from shared.ports.gce.values import GceError, Operation
 
 YOUNG = timedelta(seconds=5)

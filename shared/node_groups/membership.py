@@ -30,11 +30,11 @@ def is_match(group: NodeGroup, node: Node, instance: Instance) -> bool:
         and node.provider_id == f"gce://{spec.project}/{spec.zone}/{instance.name}"
         and node.vm == instance.name
         and instance.is_member_of(spec.zone, group.resource_name)
-        and not is_of_predecessor(group, node, instance)
+        and not is_stale(group, node, instance)
     )
 
 
-def is_of_predecessor(group: NodeGroup, node: Node, instance: Instance) -> bool:
+def is_stale(group: NodeGroup, node: Node, instance: Instance) -> bool:
     """Whether the Node remains from an earlier VM with this VM's name, and perhaps its id.
 
     A Node that was proved for another id does. But if VMs join by other means, the new kubelet takes
@@ -56,7 +56,7 @@ def proof_patch(
     """The merge patch that corrects a Node's labels and taints; empty if they are correct.
 
     ``instance`` is the Node's VM; ``None`` if the Node was proved before and its VM was not read. The
-    boot is recorded if a new VM's kubelet may take over the Node (`is_of_predecessor`).
+    boot is recorded if a new VM's kubelet may take over the Node (`is_stale`).
 
     The user's taints are set only with the first proof, so that users can remove them later. The patch
     replaces the whole list of taints, so it requires that the Node is unchanged since it was read.
@@ -101,7 +101,7 @@ def is_vm_name(group: NodeGroup, name: str) -> bool:
     return find_resource_name(name) == group.resource_name
 
 
-def may_be_own(group: NodeGroup, node: Node) -> bool:
+def may_match(group: NodeGroup, node: Node) -> bool:
     """Whether a Node may be that of a VM of this group: its name is a VM's, and its providerID is this
     VM's or empty. Labels do not count, because any Node can have them. `is_match` asks for more."""
     spec = group.spec

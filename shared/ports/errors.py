@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from shared.ports.classify import ErrorKind, classify_answer
+from shared.ports.error_reasons import ErrorKind, classify_answer
 
 
 @dataclass(frozen=True)

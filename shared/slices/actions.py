@@ -1,4 +1,4 @@
-"""The actions on a JobSet's slice, and those of a row of the lifecycle table."""
+"""The actions on a JobSet's slice, and those of a row of the table."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TypeVar
 from shared.base.timestamps import render_time
 from shared.frame.plan import Action, Emit
 from shared.ports.errors import CallError
-from shared.slices.lifecycle import Row, SliceAction
+from shared.slices.create_or_release import Row, SliceAction
 from shared.slices.provider import RELEASE_AFTER, DesiredSlice, Slice, Wording
 from shared.slices.work import SliceWork
 

@@ -12,7 +12,7 @@ from shared.base.pods import list_tpu_containers
 from shared.base.timestamps import guess_time
 from shared.frame.plan import Action, NothingToDo, Send, Work
 from shared.frame.step import Invocation, work_fields
-from shared.ports.classify import ErrorKind
+from shared.ports.error_reasons import ErrorKind
 from shared.ports.errors import CallError
 from shared.ports.kubernetes.cluster import Cluster
 from shared.ports.kubernetes.nodes import parse_node

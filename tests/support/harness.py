@@ -30,7 +30,7 @@ from local.gce.inprocess import mount
 from local.vm.conversation import Bearer, Identity
 from local.vm.kubelet import KubeletBehaviour
 from local.vm.transport import InProcess, Network
-from relay.changes.outbox import Outbox
+from relay.changes.messages import Outbox
 from relay.changes.pending import OutgoingMessage
 from shared.frame.execution import Answer
 from shared.frame.step import Runtime, handle

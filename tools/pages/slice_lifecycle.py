@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from shared.slices.lifecycle import (
+from shared.slices.create_or_release import (
     BESIDES_THE_TABLE,
     COLUMNS,
     PHASES,

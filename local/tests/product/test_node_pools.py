@@ -16,7 +16,7 @@ from local.tests.product.node_pools import LEADER, SETTINGS, V6E, provider
 from shared.ports.errors import CallError, OutOfTimeError
 from shared.ports.gke import GkeClient
 from shared.slices.by_node_pool.provider import NodePools
-from shared.slices.lifecycle import Phase, find_phase
+from shared.slices.create_or_release import Phase, find_phase
 from shared.slices.provider import NameConflict, Slice, SliceState
 from shared.slices.selectors import SPOT
 from tests.support.loopback import open_loopback

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from shared.base.names import MIGS, POLICIES, TEMPLATES, VMS
-from shared.ports.classify import ErrorKind
 from shared.ports.connection_errors import explain_page, is_answer_of_api
+from shared.ports.error_reasons import ErrorKind
 from shared.ports.errors import About, CallError
 from shared.ports.gce.clients import Clients
 from shared.ports.gce.values import (

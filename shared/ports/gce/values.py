@@ -12,7 +12,7 @@ from typing import Any
 
 from shared.base.reasons import Reason
 from shared.base.timestamps import find_time
-from shared.ports.classify import ErrorKind, classify
+from shared.ports.error_reasons import ErrorKind, classify
 
 
 @dataclass(frozen=True)

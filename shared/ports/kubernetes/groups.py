@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from shared.base.names import GROUP, JOBSET_LABEL, KIND, PLURAL, RESOURCE_NAME_LABEL, VERSION
-from shared.ports.classify import ErrorKind
+from shared.ports.error_reasons import ErrorKind
 from shared.ports.errors import CallError
 from shared.ports.kubernetes.transport import MERGE_PATCH, NOT_SERVED, Target, Transport
 

@@ -14,8 +14,8 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from shared.base.documents import parse_json
-from shared.ports.classify import ErrorKind
 from shared.ports.connection_errors import explain
+from shared.ports.error_reasons import ErrorKind
 from shared.ports.errors import About, CallError
 from shared.ports.kubernetes.access import Session
 from shared.ports.kubernetes.connection import Connection

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from shared.base.names import NODE_POOLS
-from shared.ports.classify import ErrorKind
+from shared.ports.error_reasons import ErrorKind
 from shared.ports.errors import About, CallError
 from shared.ports.gke import GkeClient, GkeMethod
 from shared.ports.gke_settings import GkeSettings

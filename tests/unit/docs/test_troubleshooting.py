@@ -12,7 +12,7 @@ import pytest
 from functions.report_leaks.decide import LEAKED
 from shared.base.reasons import REASONS, Reason, find_entry
 from shared.frame import step
-from shared.slices.lifecycle import list_templates
+from shared.slices.create_or_release import list_templates
 from tests.unit.docs.pages import list_anchors
 
 ROOT = Path(__file__).parents[3]

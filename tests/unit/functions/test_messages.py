@@ -11,8 +11,8 @@ from functools import partial
 import pytest
 
 from functions import create_resources
-from functions.create_resources.creation_report import CreationReport
-from functions.label_node import interconnect, join_report
+from functions.create_resources.resource_conditions import CreationReport
+from functions.label_node import interconnect_condition, joined_condition
 from shared.base.names import PAUSED_ANNOTATION
 from shared.base.reasons import REASONS, VM_LOSSES, Reason
 from shared.node_groups import readiness, status
@@ -94,7 +94,7 @@ def _joins(reason: Reason) -> ReadyMessage:
         pending=(Pending(B, reason, NOW),),
         completed_at=NOW - timedelta(hours=1) if reason in VM_LOSSES else None,
     )
-    known = join_report.add_condition(observed(known=known), known, NOW)
+    known = joined_condition.add_condition(observed(known=known), known, NOW)
     message = _conclude(known).message
     is_progress = reason is Reason.AWAITING_NODE_JOIN
     return ReadyMessage(message, "" if is_progress else B, is_progress)
@@ -114,7 +114,7 @@ def _disconnected() -> ReadyMessage:
     found = Mig(
         "mig", "", 2, 0, is_bulk_in_progress=False, recreating=0, topologies={"2x2x2": "FAILED"}
     )
-    known = interconnect.add_condition(found, group(), COMPLETE, NOW)
+    known = interconnect_condition.add_condition(found, group(), COMPLETE, NOW)
     return ReadyMessage(_conclude(known).message, "FAILED")
 
 

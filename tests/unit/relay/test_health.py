@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from relay.changes.outbox import Outbox
+from relay.changes.messages import Outbox
 from relay.group_metrics import GroupMetrics
 from relay.health import Health, serve
 from relay.metrics import DESCRIPTIONS, LABELS

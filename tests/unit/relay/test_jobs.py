@@ -10,7 +10,7 @@ from datetime import timedelta
 import pytest
 
 from relay.changes.jobsets import RECENT
-from relay.changes.outbox import Outbox
+from relay.changes.messages import Outbox
 from relay.kinds import Change
 from shared.base.names import TPU_RESOURCE
 from shared.base.timestamps import render_time

@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from relay.changes.outbox import Outbox
+from relay.changes.messages import Outbox
 from relay.kinds import KINDS, Change, WatchedKind
 from shared.base.names import is_dns_label, is_dns_subdomain, is_path_segment
 from tests.unit.relay.malformed import VALID, make_object

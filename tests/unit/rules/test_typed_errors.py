@@ -8,9 +8,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
 STORED = {
-    "functions/create_resources/creation_report.py": "the status keeps the text of an error alone",
-    "functions/inject_token/token_report.py": "the status keeps the text of an error alone",
-    "functions/label_node/join_report.py": "the status keeps the text of a condition alone",
+    "functions/create_resources/resource_conditions.py": "the status keeps the text of an error alone",
+    "functions/inject_token/tokens_condition.py": "the status keeps the text of an error alone",
+    "functions/label_node/joined_condition.py": "the status keeps the text of a condition alone",
     "shared/node_groups/readiness.py": "whether a message has its advice already",
 }
 """The modules that search in a text because nothing else is stored, and why."""

@@ -66,7 +66,7 @@ def test_a_vm_gets_the_token_that_it_needs(case: tuple[Vm, list[str]]) -> None:
     assert plan.outcome == ("Injecting" if expected else "NothingToDo")
 
 
-@pytest.mark.parametrize("is_repetition, actions", [(True, ["DeleteSecret"]), (False, [])])
+@pytest.mark.parametrize("is_repetition, actions", [(True, ["RevokeToken"]), (False, [])])
 def test_a_repetition_revokes_the_token_of_a_vm_that_has_joined_since(
     is_repetition: bool, actions: list[str]
 ) -> None:

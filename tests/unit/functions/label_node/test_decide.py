@@ -14,7 +14,7 @@ from functions.label_node.observed_nodes import ObservedNodes
 from shared.base.names import BOOT_ID_LABEL
 from shared.base.reasons import REASONS, Reason
 from shared.frame.plan import Action, Emit, Plan, Send
-from shared.node_groups.actions import DeleteNode, DeleteSecret, PatchNode
+from shared.node_groups.actions import DeleteNode, PatchNode, RevokeToken
 from shared.node_groups.node_group import AnyGroup, NodeGroup
 from shared.node_groups.status import (
     MAX_PENDING,
@@ -65,7 +65,7 @@ def kinds(plan: Plan) -> list[type[Action]]:
 
 
 NODE_ACTIONS: dict[str, tuple[Node, Instance | None, list[type[Action]]]] = {
-    "of a VM of the group": (node(proved=False), vm(), [DeleteSecret, PatchNode, WriteStatus]),
+    "of a VM of the group": (node(proved=False), vm(), [RevokeToken, PatchNode, WriteStatus]),
     "without a providerID": (node(proved=False, provider_id=""), vm(), [WriteStatus, Emit]),
     "of another zone": (
         node(proved=False, provider_id=f"gce://my-gcp-project/us-central1-a/{A}"),

@@ -17,7 +17,7 @@ from functions.create_resources.actions import (
     InsertResources,
     TakeOwnership,
 )
-from functions.create_resources.creation_report import CreationReport
+from functions.create_resources.resource_conditions import CreationReport
 from functions.inject_token.actions import CreateSecret, RevokeIfJoined, SetMetadata
 from functions.tear_down.actions import DeleteResources, RemoveFinalizer, RevokeTokens
 from shared.base.names import FINALIZER, RESOURCE_NAME_LABEL, TOKEN_KEY
@@ -26,7 +26,7 @@ from shared.frame.plan import (
     StaleObservation,
 )
 from shared.node_groups import status
-from shared.node_groups.actions import DeleteNode, DeleteSecret, PatchNode
+from shared.node_groups.actions import DeleteNode, PatchNode, RevokeToken
 from shared.node_groups.bootstrap import TOKEN_LIFE, Token
 from shared.node_groups.status import MIG, POLICY, TEMPLATE, Resource, State, Status
 from shared.node_groups.work import GroupWork
@@ -334,7 +334,7 @@ def test_a_token_is_revoked_if_the_vm_has_joined_meanwhile(
 
 
 APPLIED: list[tuple[Any, str, tuple[Any, ...]]] = [
-    (DeleteSecret("abcdef", "vm"), "delete_token_secret", ("abcdef",)),
+    (RevokeToken("abcdef", "vm"), "delete_token_secret", ("abcdef",)),
     (RevokeTokens(), "delete_token_secrets", (RESOURCE,)),
     (DeleteNode("n", "u"), "delete_node", ("n", "u")),
     (

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from shared.base.names import BOOT_ID_LABEL, VM_ID_LABEL
-from shared.node_groups.membership import is_match, is_of_predecessor, proof_patch
+from shared.node_groups.membership import is_match, is_stale, proof_patch
 from shared.ports.gce.values import Instance
 from shared.ports.kubernetes.nodes import Node
 from tests.support.builders import group
@@ -71,7 +71,7 @@ def test_a_node_of_a_group_with_bootstrap_tokens_is_matched_by_proof_or_key(
 ) -> None:
     candidate, instance, is_own, is_of_earlier_vm = case
     assert is_match(WITH_TOKENS, candidate, instance) is is_own
-    assert is_of_predecessor(WITH_TOKENS, candidate, instance) is is_of_earlier_vm
+    assert is_stale(WITH_TOKENS, candidate, instance) is is_of_earlier_vm
 
 
 @pytest.mark.parametrize("case", JOINED_OTHERWISE.values(), ids=JOINED_OTHERWISE)
@@ -80,7 +80,7 @@ def test_a_node_of_a_group_without_bootstrap_tokens_is_matched_by_proof_or_boot(
 ) -> None:
     candidate, instance, is_own, is_of_earlier_vm = case
     assert is_match(WITHOUT_TOKENS, candidate, instance) is is_own
-    assert is_of_predecessor(WITHOUT_TOKENS, candidate, instance) is is_of_earlier_vm
+    assert is_stale(WITHOUT_TOKENS, candidate, instance) is is_of_earlier_vm
 
 
 def labels(candidate: Node, instance: Instance | None) -> dict[str, str]:

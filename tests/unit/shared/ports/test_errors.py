@@ -14,7 +14,7 @@ from google.api_core.exceptions import Forbidden, RetryError, ServiceUnavailable
 from local.base.http import Request, Response
 from local.gce.inprocess import mount
 from shared.base.reasons import Reason
-from shared.ports.classify import ErrorKind
+from shared.ports.error_reasons import ErrorKind
 from shared.ports.errors import About, CallError
 from shared.ports.gce.calls import Gce
 from shared.ports.gce.clients import Clients

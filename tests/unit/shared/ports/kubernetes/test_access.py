@@ -21,8 +21,8 @@ from local.base.http import Response
 from local.base.ports import LOOPBACK, find_free_ports
 from local.kube import CertificateAuthority
 from shared.base.reasons import Reason
-from shared.ports.classify import ErrorKind
 from shared.ports.connection_errors import explain
+from shared.ports.error_reasons import ErrorKind
 from shared.ports.errors import CallError
 from shared.ports.kubernetes.access import AccessError
 from shared.ports.kubernetes.access_settings import Access, GoogleToken, Kubeconfig, TokenKind

@@ -1,4 +1,4 @@
-"""The lifecycle of a JobSet's slice: one table of situations and actions, for both steps.
+"""When a JobSet's slice is created, replaced and released: one table, for both steps.
 
 ``provision_slice`` decides for a Pod that waits for the slice, ``release_slice`` for the slice itself.
 Each builds a `Situation` from its observation. Exactly one row of `ROWS` matches it: the rows exclude

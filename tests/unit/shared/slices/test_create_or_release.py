@@ -8,7 +8,7 @@ from itertools import product
 import pytest
 
 from shared.slices.by_node_group.provider import GroupSlices
-from shared.slices.lifecycle import (
+from shared.slices.create_or_release import (
     COLUMNS,
     NOT_CREATED,
     ROWS,

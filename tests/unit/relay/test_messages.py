@@ -11,7 +11,7 @@ import pytest
 
 from relay.changes.cache import MAX_STRAYS
 from relay.changes.coalescing import PendingTrigger
-from relay.changes.outbox import Outbox
+from relay.changes.messages import Outbox
 from relay.changes.pending import OutgoingMessage
 from relay.kinds import WatchedKind
 from shared.base.names import (

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from shared.base.reasons import REASONS, Reason
-from shared.ports.classify import ErrorKind, Verdict, classify
+from shared.ports.error_reasons import ErrorKind, Verdict, classify
 from shared.ports.errors import CallError
 from shared.ports.gce.values import GceError
 from tests.support.builders import DATA

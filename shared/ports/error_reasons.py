@@ -1,4 +1,4 @@
-"""Classify an API's error: its kind, and the reason that the object gets.
+"""The kind of an API's error, such as a stockout, and the reason that the object gets.
 
 `classify` reads a table from top to bottom for every error of Compute Engine, GKE and the cluster. The
 errors themselves call it once (`errors.CallError`, `gce.values.GceError`). Errors of the environment and

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from relay.changes.coalescing import WIDEST_RETRY_GAP
-from relay.changes.outbox import Outbox
+from relay.changes.messages import Outbox
 from relay.changes.pending import OutgoingMessage
 from tests.unit.relay.objects import RESOURCE_NAME, Raw, node, settled_group
 

@@ -10,7 +10,7 @@ from functions.label_node import vm_reasons
 from functions.label_node.observed_nodes import UP, ObservedNodes
 from functions.label_node.vm_reasons import Input
 from shared.base.reasons import VM_LOSSES, Reason
-from shared.node_groups.membership import is_vm_name, may_be_own
+from shared.node_groups.membership import is_vm_name, may_match
 from shared.node_groups.node_group import InstanceConfig
 from shared.node_groups.status import MAX_PENDING, Pending, Status, Type
 from shared.triggers.trigger import LogTrigger
@@ -136,7 +136,7 @@ def _list_gone(observed: ObservedNodes) -> Iterator[str]:
     """The VMs that do not exist or whose Node was deleted."""
     for node in observed.nodes:
         is_read = node.vm in observed.instances
-        if is_read and observed.instances[node.vm] is None and may_be_own(observed.group, node):
+        if is_read and observed.instances[node.vm] is None and may_match(observed.group, node):
             yield node.vm
     names = {*(node.name for node in observed.nodes), *observed.unread_nodes}
     for name in observed.trigger.nodes:
