@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rich.console import Console
 from rich.table import Table
@@ -55,6 +55,7 @@ class Timeline:
     def print(self, line: Line) -> None:
         """Print a line."""
         elapsed = f"{self._now() - self._began:.1f}s".rjust(_TIME_WIDTH)
+        line = replace(line, what=_printable(line.what), why=_printable(line.why))
         if self._console.is_terminal:
             self._print_row(elapsed, line)
         else:
@@ -95,3 +96,10 @@ class Timeline:
             what.append(f"  {line.why}", "dim")
         row.add_row(elapsed, line.actor, what)
         self._console.print(row)
+
+
+def _printable(text: str) -> str:
+    """Text without control characters but line ends: a VM or an API may have written it."""
+    return "".join(
+        char if char.isprintable() or char == "\n" else "\N{REPLACEMENT CHARACTER}" for char in text
+    )

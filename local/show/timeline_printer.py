@@ -125,23 +125,27 @@ class TimelinePrinter:
         record = _parse(text)
         if "decision" not in record:
             return None
-        calls = record.get("calls", {"gce": 0, "kubernetes": 0})
-        total = self.step_calls.setdefault(step, StepCalls())
-        total.invocations += 1
-        total.gce += calls["gce"]
-        total.kubernetes += calls["kubernetes"]
-        total.slowest_ms = max(total.slowest_ms, record["milliseconds"])
-        decision = record["decision"]
+        decision = str(record["decision"])
+        # A step's lines about single objects, such as LeakedSlice, have neither time nor calls.
+        counts = self._count(step, record) if "milliseconds" in record else ""
         if decision == "Swept" and not self.shows_sweeps:
             return None
         what = f"{decision}: {DECISIONS[decision]}" if decision in DECISIONS else decision
         what = f"{_subject(record)}{what}"
         note = f"; {record['note']}" if record.get("note") else ""
-        trigger = record.get("trigger", "a message").removeprefix("compute.")
-        why = f"{trigger}{note}"
-        counts = f"{calls['gce']} GCE and {calls['kubernetes']} Kubernetes calls"
-        why = f"{why}; {counts}, {record['milliseconds']} ms"
-        return Line(step, what, why, is_bad=decision == "Poison")
+        trigger = str(record.get("trigger", "a message")).removeprefix("compute.")
+        return Line(step, what, f"{trigger}{note}{counts}", is_bad=decision == "Poison")
+
+    def _count(self, step: str, record: Mapping[str, Any]) -> str:
+        """Count an invocation; returns its calls and time as text."""
+        calls, took = record.get("calls") or {}, record["milliseconds"]
+        gce, kubernetes = calls.get("gce", 0), calls.get("kubernetes", 0)
+        total = self.step_calls.setdefault(step, StepCalls())
+        total.invocations += 1
+        total.gce += gce
+        total.kubernetes += kubernetes
+        total.slowest_ms = max(total.slowest_ms, took)
+        return f"; {gce} GCE and {kubernetes} Kubernetes calls, {took} ms"
 
 
 def _subject(record: Mapping[str, Any]) -> str:
@@ -243,13 +247,11 @@ def _render_relay(text: str) -> Line | None:
     record = _parse(text)
     if record.get("message") != "published":
         is_bad = record.get("severity") in ("ERROR", "CRITICAL")
-        return Line("relay", str(record["message"]), is_bad=True) if is_bad else None
-    nodes = f", {record['nodes']} Nodes" if record["nodes"] > 1 else ""
-    if "requests" in record:
-        subject = ", ".join(record["requests"])
-    else:
-        (subject,) = (record[kind] for kind in ("group", "pod", "jobset") if kind in record)
-    return Line("relay", f"publishes to {record['step']}", f"{subject}: {record['cause']}{nodes}")
+        return Line("relay", str(record.get("message", text)), is_bad=True) if is_bad else None
+    nodes = f", {record['nodes']} Nodes" if record.get("nodes", 0) > 1 else ""
+    subjects = record.get("requests") or [record[kind] for kind in _SUBJECTS if kind in record]
+    why = f"{', '.join(subjects)}: {record.get('cause', '?')}{nodes}"
+    return Line("relay", f"publishes to {record.get('step', '?')}", why)
 
 
 def _render_audit(entry: Mapping[str, Any], steps: tuple[str, ...]) -> Line | None:

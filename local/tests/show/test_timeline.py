@@ -63,3 +63,10 @@ def test_a_command_is_not_broken_in_a_narrow_terminal() -> None:
     timeline, shown = printed(20)
     timeline.print_verbatim("export KUBECONFIG=/a/path/that/is/longer/than/a/line")
     assert shown.getvalue() == "export KUBECONFIG=/a/path/that/is/longer/than/a/line\n"
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_text_from_a_vm_cannot_control_the_terminal(terminal: bool) -> None:
+    timeline, shown = printed(80, terminal=terminal)
+    timeline.print(Line("VM x", "a\x1b[2Jb\u202e", "\x9b31m"))
+    assert shown.getvalue().replace("\n", "").isprintable()

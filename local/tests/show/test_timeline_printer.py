@@ -91,6 +91,16 @@ def audit(method: str, *, first: bool = False, last: bool = False, error: str = 
             Line("sweep", "Poison", "x; 2 GCE and 9 Kubernetes calls, 34 ms", is_bad=True),
             id="poison",
         ),
+        pytest.param(
+            SubprocessLine("report_leaks", '{"decision": "LeakedSlice", "note": "It is left."}'),
+            Line("report_leaks", "LeakedSlice", "a message; It is left."),
+            id="a line about one of several objects, without time and calls",
+        ),
+        pytest.param(
+            SubprocessLine("sweep", '{"decision": "Novel", "calls": null, "milliseconds": 3}'),
+            Line("sweep", "Novel", "a message; 0 GCE and 0 Kubernetes calls, 3 ms"),
+            id="an invocation without calls",
+        ),
         pytest.param(SubprocessLine("sweep", "[2026] Booting worker"), None, id="no log line"),
         pytest.param(SubprocessLine("sweep", "[1]"), None, id="JSON that is no log line"),
         pytest.param(
@@ -126,6 +136,16 @@ def audit(method: str, *, first: bool = False, last: bool = False, error: str = 
             SubprocessLine("relay", '{"message": "cannot start: x", "severity": "CRITICAL"}'),
             Line("relay", "cannot start: x", is_bad=True),
             id="an error of the relay",
+        ),
+        pytest.param(
+            SubprocessLine("relay", '{"severity": "ERROR"}'),
+            Line("relay", '{"severity": "ERROR"}', is_bad=True),
+            id="an error of the relay without a message",
+        ),
+        pytest.param(
+            SubprocessLine("relay", '{"message": "published"}'),
+            Line("relay", "publishes to ?", ": ?"),
+            id="a publication without fields",
         ),
         pytest.param(AuditEntry(audit("v1.compute.instances.insert", first=True), ()), Line("compute engine", f"creates VM {VM}"), id="an insert begins"),
         pytest.param(
