@@ -354,6 +354,10 @@ NO_KEYS = {
         Response(200, {}, b"<html>"),
         "{url} did not return certificates in PEM form by key id",
     ),
+    "an object among certificates": (
+        Response.of_json({"key-1": "PEM", "key-2": {}}),
+        "{url} did not return certificates in PEM form by key id",
+    ),
     "a JWK set": (
         Response.of_json({"keys": []}),
         "{url} did not return certificates in PEM form by key id",
