@@ -117,6 +117,11 @@ api_server() {
   fi
 }
 
+# is_time TEXT: true for RFC 3339; date alone also takes "tomorrow", which never comes.
+is_time() {
+  [[ $1 =~ ^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:]{8}(Z|[+-][0-9]{2}:[0-9]{2})$ ]] && date -u -d "$1" >/dev/null 2>&1
+}
+
 is_expired() {
   (($(date -u -d "$EXPIRES" +%s) <= $(date -u +%s)))
 }
@@ -133,7 +138,7 @@ find_obstacle() {
     printf 'for a usable CA pin: kubeadm-ca-hash is not sha256:<64 hex digits>'
   elif ! api_server "$ENDPOINT" >/dev/null; then
     printf 'for a usable address: kubeadm-control-plane-ip is not a host or host:port'
-  elif ! date -u -d "$EXPIRES" >/dev/null 2>&1; then
+  elif ! is_time "$EXPIRES"; then
     printf 'for a usable expiry: kubeadm-join-token-expires is not a time'
   elif is_expired; then
     printf 'for another token: this one expired at %s' "$EXPIRES"

@@ -214,7 +214,10 @@ def test_a_value_that_cannot_be_read_does_not_count_as_absent(vm: Vm) -> None:
 UNUSABLE = [
     ({"kubeadm-join-token": "nonsense"}, "for a usable token: kubeadm-join-token is not of the form [a-z0-9]{6}.[a-z0-9]{16}"),
     ({"kubeadm-ca-hash": "sha256:short"}, "for a usable CA pin: kubeadm-ca-hash is not sha256:<64 hex digits>"),
-    ({"kubeadm-join-token-expires": "soon-ish"}, "for a usable expiry: kubeadm-join-token-expires is not a time"),
+    *(
+        ({"kubeadm-join-token-expires": expires}, "for a usable expiry: kubeadm-join-token-expires is not a time")
+        for expires in ("soon-ish", "tomorrow", "1 hour", "2026-13-01T00:00:00Z", "2099-01-01", "2099-01-01T00:00:00Z + 1 day")
+    ),
     *(
         (
             {"kubeadm-control-plane-ip": endpoint},
