@@ -26,18 +26,18 @@ LOSSES: Mapping[str, Reason] = {
     "compute.instances.delete": Reason.NODE_LOST,
 }
 """The reason of a lost VM by the method of its audit log entry, the only source for it."""
-HOLD_BACK = timedelta(minutes=1)
+READY_AGAIN_AFTER = timedelta(minutes=1)
 """A Node of a complete slice that was reported as not Ready counts as ready only so long after that
 report, so that a flapping Node does not cause many status writes. The sweep triggers the count that is
 due then."""
 JOINS_FOR = timedelta(minutes=15)
-"""A younger Node may have been not Ready because it was joining: `HOLD_BACK` does not apply to it."""
+"""A younger Node may have been not Ready because it was joining: it counts as soon as it is ready."""
 
 
 def count(observed: ObservedNodes, now: datetime) -> Status:
     """The group's status with the counts and the VMs that block readiness."""
     known, desired, joined = observed.status, observed.group.spec.node_count, len(observed.joined)
-    ready = {vm for vm in observed.ready if not _is_held_back(observed, vm, now)}
+    ready = {vm for vm in observed.ready if not _was_just_not_ready(observed, vm, now)}
     pending: list[Pending] = []
     if len(ready) < desired:
         for name, vm in _gather(observed, now).items():
@@ -68,15 +68,15 @@ def count(observed: ObservedNodes, now: datetime) -> Status:
     return replace(known, counts=counts, pending=(*pending[: MAX_PENDING - len(lost)], *lost))
 
 
-def _is_held_back(observed: ObservedNodes, vm: str, now: datetime) -> bool:
-    """Whether a ready Node does not count yet (`HOLD_BACK`)."""
+def _was_just_not_ready(observed: ObservedNodes, vm: str, now: datetime) -> bool:
+    """Whether a ready Node does not count yet (`READY_AGAIN_AFTER`)."""
     entry, completed_at = observed.earlier.get(vm), observed.status.completed_at
     if entry is None or completed_at is None:
         return False
     created = observed.ready[vm].created
     if created and created > completed_at and abs(now - created) < JOINS_FOR:
         return False  # the Node of a recreated VM becomes Ready for the first time
-    return entry.why == Reason.NODE_NOT_READY and abs(now - entry.since) < HOLD_BACK
+    return entry.why == Reason.NODE_NOT_READY and abs(now - entry.since) < READY_AGAIN_AFTER
 
 
 def _gather(observed: ObservedNodes, now: datetime) -> dict[str, Input]:
@@ -86,7 +86,7 @@ def _gather(observed: ObservedNodes, now: datetime) -> dict[str, Input]:
     nodes_joined = known.conditions.get(Type.NODES_JOINED)
     missing_since = nodes_joined.since if nodes_joined and not nodes_joined.is_true else now
     trigger = observed.trigger
-    is_rejection = trigger.cause in vm_reasons.JOIN_REASONS
+    is_rejection = trigger.cause in vm_reasons.REJECTIONS
     rejected = dict.fromkeys(trigger.vms, Reason(trigger.cause)) if is_rejection else {}
     losses: dict[str, Reason] = {}
     if isinstance(trigger, LogTrigger):
@@ -95,7 +95,8 @@ def _gather(observed: ObservedNodes, now: datetime) -> dict[str, Input]:
         if vm is None or vm.started is None or vm.started <= trigger.at:  # not started after it
             losses[event.name] = LOSSES.get(event.method, Reason.NODE_LOST)
     gone = dict.fromkeys(_list_gone(observed) if known.completed_at is not None else ())
-    kept = [entry.name for entry in observed.earlier.values() if not _is_outdated(observed, entry)]
+    outdated = {name for name, entry in observed.earlier.items() if _is_outdated(observed, entry)}
+    still = (name for name in observed.earlier if name not in outdated)
     return {
         name: Input(
             now=now,
@@ -105,17 +106,17 @@ def _gather(observed: ObservedNodes, now: datetime) -> dict[str, Input]:
             completed_at=known.completed_at,
             all_joined_until=missing_since,
             earlier=observed.earlier.get(name),
-            is_outdated=name not in kept,
+            is_outdated=name in outdated,
             event_loss=losses.get(name),
             is_gone=name in gone,
-            join_reason=rejected.get(name),
-            is_own=name in observed.vms,
+            new_rejection=rejected.get(name),
+            exists=name in observed.vms,
             is_down=observed.is_down(name),
             instance=observed.instances.get(name),
             node=observed.joined.get(name),
             is_misnamed=name in observed.misnamed,
         )
-        for name in dict.fromkeys((*kept, *losses, *gone, *observed.joined, *observed.vms))
+        for name in dict.fromkeys((*still, *losses, *gone, *observed.joined, *observed.vms))
     }
 
 

@@ -80,8 +80,7 @@ def _plan_node(observed: ObservedNodes, node: Node, now: datetime) -> Iterator[A
         if membership.may_match(group, node):
             yield DeleteNode(node.name, node.uid)
         return
-    # A Node is own if it matches its VM, or is proved and the VM was not read.
-    if not observed.is_own(node):
+    if not observed.matches(node):
         return
     # The token is revoked first. For a proved Node nothing is revoked any more, so the token would
     # remain if the order were reversed and the second call failed.

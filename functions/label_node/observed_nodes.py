@@ -50,9 +50,10 @@ class ObservedNodes:
     def joined(self) -> Mapping[str, Node]:
         """The VMs that have joined, each with its Node.
 
-        The Node matches the VM or, if the VM was not read, is proved by its label.
+        Ready Nodes come last: of two Nodes of one VM the last one counts.
         """
-        return {node.vm: node for node in self._own_nodes}
+        matching = sorted(filter(self.matches, self.nodes), key=lambda node: node.is_ready)
+        return {node.vm: node for node in matching}
 
     @cached_property
     def ready(self) -> Mapping[str, Node]:
@@ -106,20 +107,8 @@ class ObservedNodes:
             if not node.provider_id and self.instances.get(node.vm) is not None
         )
 
-    def is_own(self, node: Node) -> bool:
-        """Whether a Node is the group's."""
-        return node.name in self._own_names
-
-    @cached_property
-    def _own_nodes(self) -> tuple[Node, ...]:
-        """The group's own Nodes, ready ones last: of two Nodes of one VM the last one counts."""
-        return tuple(sorted(filter(self._is_match, self.nodes), key=lambda node: node.is_ready))
-
-    @cached_property
-    def _own_names(self) -> frozenset[str]:
-        return frozenset(node.name for node in self._own_nodes)
-
-    def _is_match(self, node: Node) -> bool:
+    def matches(self, node: Node) -> bool:
+        """Whether a Node matches its VM or, if the VM was not read, has the proof."""
         if node.vm not in self.instances:
             return bool(node.proved_vm_id) and may_match(self.group, node)
         instance = self.instances[node.vm]

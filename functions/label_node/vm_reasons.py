@@ -23,7 +23,7 @@ that was never complete is reported as not Ready only after this time."""
 JOINS_WITHIN = timedelta(minutes=10)
 """A VM of a complete slice was started at most this long before the slice was complete (a guess, for
 VMs that no longer exist)."""
-JOIN_REASONS = (Reason.JOIN_DENIED, Reason.JOIN_NOT_APPROVED)
+REJECTIONS = (Reason.JOIN_DENIED, Reason.JOIN_NOT_APPROVED)
 """The reasons that ``approve_join`` reports for VMs. They are also the causes of its messages."""
 ENDS = (Reason.PREEMPTED, Reason.MAX_RUN_DURATION_REACHED)
 """How Compute Engine ends VMs. A Node does not show it."""
@@ -45,17 +45,17 @@ class Input:
     is_outdated: bool = False  # what was read since contradicts ``earlier``
     event_loss: Reason | None = None  # from the trigger's event, unless the VM was started after it
     is_gone: bool = False  # the slice was complete, and the VM does not exist or a Node was deleted
-    join_reason: Reason | None = None  # from the trigger, if it is a message of ``approve_join``
-    is_own: bool = False  # it was read and is the group's
+    new_rejection: Reason | None = None  # from the trigger, if it is a message of ``approve_join``
+    exists: bool = False  # it was read and is the group's
     is_down: bool = False  # it was read and does not run, or was not read and is reported lost
     instance: Instance | None = None  # ``None``: the VM does not exist or was not read
     node: Node | None = None  # the Node with which the VM has joined
     is_misnamed: bool = False  # a Node with another name has the VM's providerID
 
     @property
-    def kept_reason(self) -> Reason | None:
+    def earlier_reason(self) -> Reason | None:
         """The earlier reason, if nothing contradicts it or the VM is gone. Of a VM that has joined only
-        the ends of VMs are kept: its Node shows everything else."""
+        the ends of VMs remain: its Node shows everything else."""
         if self.earlier is None or (self.node is not None and self.earlier.why not in ENDS):
             return None
         is_contradicted = self.is_outdated or self.event_loss is not None
@@ -63,15 +63,11 @@ class Input:
 
     @property
     def is_lost(self) -> bool:
-        """Whether anything shows that the VM is gone or does not run."""
-        is_gone = self.is_gone and self.earlier is None
-        return self.is_stopped or self.event_loss is not None or is_gone
-
-    @property
-    def is_stopped(self) -> bool:
-        """Whether the VM had joined and does not run."""
+        """Whether the trigger's event, the absence of the VM or of its Node, or a stop after it had
+        joined shows that the VM is lost."""
         had_joined = self.node is not None or (self.lacks_node and self.completed_at is not None)
-        return had_joined and self.is_down
+        is_newly_gone = self.is_gone and self.earlier is None
+        return self.event_loss is not None or is_newly_gone or (had_joined and self.is_down)
 
     @property
     def has_run_out(self) -> bool:
@@ -90,7 +86,7 @@ class Input:
     def lacks_node(self) -> bool:
         """Whether the VM has not joined although it has capacity."""
         is_waiting = self.instance is not None and self.instance.status == WAITS
-        return self.is_own and self.node is None and not is_waiting
+        return self.exists and self.node is None and not is_waiting
 
     @property
     def started(self) -> datetime | None:
@@ -103,7 +99,7 @@ class Input:
         return self.started is not None and self.now - self.started >= self.join_timeout
 
     @property
-    def has_lost_node(self) -> bool:
+    def had_node(self) -> bool:
         """Whether the VM lacks a Node and certainly had one: it was started before all had joined."""
         if not self.lacks_node or self.completed_at is None or self.started is None:
             return False
@@ -116,7 +112,7 @@ class Input:
     def rejection(self) -> str | None:
         """The reason that ``approve_join`` has reported for the VM, kept until it joins or stops."""
         earlier = self.earlier.why if self.earlier is not None else None
-        reason = self.join_reason or (earlier if earlier in JOIN_REASONS else None)
+        reason = self.new_rejection or (earlier if earlier in REJECTIONS else None)
         return reason if self.lacks_node and not self.is_down else None
 
     @property
@@ -143,9 +139,9 @@ RULES: tuple[tuple[Reason, Callable[[Input], bool]], ...] = (
     # The VM is lost. The log does not tell the end at maxRunDuration from other ends, but the age does.
     (Reason.MAX_RUN_DURATION_REACHED, lambda vm: vm.is_lost and vm.has_run_out),
     # The VM is lost. An event is no proof against a Node: the VM may run again.
-    (Reason.NODE_LOST, lambda vm: vm.is_stopped or (vm.is_lost and vm.node is None)),
+    (Reason.NODE_LOST, lambda vm: vm.is_lost and (vm.is_down or vm.node is None)),
     # The VM runs without the Node that it had, and neither its Node's name nor approve_join explains it.
-    (Reason.NODE_DELETED, lambda vm: vm.has_lost_node and not (vm.is_misnamed or vm.rejection)),
+    (Reason.NODE_DELETED, lambda vm: vm.had_node and not (vm.is_misnamed or vm.rejection)),
     # The VM has not joined, because its Node has another name.
     (Reason.NODE_NAME_MISMATCH, lambda vm: vm.lacks_node and vm.is_misnamed),
     # The VM has not joined, because approve_join has denied the request for its Node's certificate.
@@ -166,5 +162,5 @@ SEVERITY = {reason: rank for rank, (reason, _) in enumerate(RULES)}
 
 
 def find_reason(vm: Input) -> Reason:
-    """The reason that the VM is not ready: the earlier one if kept, else the first that applies."""
-    return vm.kept_reason or next(reason for reason, applies in RULES if applies(vm))
+    """The reason that the VM is not ready: the earlier one if it holds, else the first that applies."""
+    return vm.earlier_reason or next(reason for reason, applies in RULES if applies(vm))

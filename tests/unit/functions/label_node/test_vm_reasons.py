@@ -35,7 +35,7 @@ def about(**facts: Any) -> Input:
 def missing(status: str = "RUNNING", started: datetime = NOW - MINUTE, **facts: Any) -> Input:
     """Return a VM that was read and has no Node."""
     is_down = status not in ("RUNNING", "PENDING")
-    return about(is_own=True, instance=vm(A, status, started), is_down=is_down, **facts)
+    return about(exists=True, instance=vm(A, status, started), is_down=is_down, **facts)
 
 
 def joined(its_node: Node, **facts: Any) -> Input:
@@ -55,7 +55,7 @@ COMPLETE: dict[str, Any] = {"completed_at": NOW - 60 * MINUTE}
 OLD = {**COMPLETE, "started": NOW - 61 * MINUTE}
 DAY: dict[str, Any] = {"max_run": timedelta(hours=24), "event_loss": Reason.NODE_LOST}
 HALF_HOUR: dict[str, Any] = {"max_run": 30 * MINUTE, "event_loss": Reason.NODE_LOST}
-REJECTED: dict[str, Any] = {"join_reason": Reason.JOIN_DENIED}
+REJECTED: dict[str, Any] = {"new_rejection": Reason.JOIN_DENIED}
 
 CASES: dict[str, tuple[Input, str]] = {
     # The earlier reason
@@ -98,7 +98,7 @@ CASES: dict[str, tuple[Input, str]] = {
     "a VM has just started": (missing(), "AwaitingNodeJoin"),
     "a VM has not joined in time": (missing(started=NOW - 15 * MINUTE), "NodeJoinTimeout"),
     "a VM that was created then, and whose start is unknown": (
-        about(is_own=True, instance=replace(vm(A, "RUNNING", NOW - 15 * MINUTE), started=None)),
+        about(exists=True, instance=replace(vm(A, "RUNNING", NOW - 15 * MINUTE), started=None)),
         "NodeJoinTimeout",
     ),
     "a VM has nearly not joined in time": (missing(started=NOW - 15 * MINUTE + SECOND), "AwaitingNodeJoin"),
@@ -132,7 +132,7 @@ CASES: dict[str, tuple[Input, str]] = {
     "a Node of a VM older than the slice has another name": (missing(is_misnamed=True, **OLD), "NodeNameMismatch"),
     "a Node has another name, and the VM waits for capacity": (missing("PENDING", is_misnamed=True), "AwaitingNodeJoin"),
     "a join is rejected": (missing(**REJECTED), "JoinDenied"),
-    "a join is not approved": (missing(join_reason=Reason.JOIN_NOT_APPROVED), "JoinNotApproved"),
+    "a join is not approved": (missing(new_rejection=Reason.JOIN_NOT_APPROVED), "JoinNotApproved"),
     "a join was rejected": (missing(earlier=reported("JoinNotApproved"), is_outdated=True), "JoinNotApproved"),
     "a join was not approved, and is rejected now": (missing(**REJECTED, earlier=reported("JoinNotApproved"), is_outdated=True), "JoinDenied"),
     "a join of a VM older than the slice is rejected": (missing(**REJECTED, **OLD), "JoinDenied"),
