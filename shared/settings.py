@@ -56,6 +56,8 @@ class Settings:
     """A started VM that has not joined after this time is late."""
     pusher: Pusher | None = None
     """The only account whose pushes are accepted; ``None``: the platform checks that alone."""
+    installation_id: str = ""
+    """The id that the annotation of the cluster's Namespace kube-system has; empty: not checked."""
     join_approval: JoinApproval = JoinApproval.APPROVE_JOIN
     jobset_provider: str = ""
     """The kind of JobSets' slices, of `JOBSET_PROVIDERS`; empty: JobSets get no slices."""
@@ -91,6 +93,7 @@ def from_environment(environment: Mapping[str, str]) -> Settings:
         compute_endpoint=read_url(variables, "COMPUTE_ENDPOINT"),
         join_timeout=timedelta(seconds=join_timeout_s),
         pusher=_pusher(variables),
+        installation_id=variables.get("INSTALLATION_ID"),
         join_approval=read_choice(variables, "JOIN_APPROVAL", JoinApproval.APPROVE_JOIN),
         jobset_provider=_jobset_provider(variables),
         suspended_release=read_minutes(variables, "JOBSET_SUSPENDED_RELEASE_MINUTES"),

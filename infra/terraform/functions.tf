@@ -11,6 +11,7 @@ locals {
 
   # Settings that both the functions and kubectl tng read.
   installation_environment = {
+    INSTALLATION_ID           = terraform_data.installation.output
     PUBSUB_PROJECT            = var.project_id
     TOPIC_PREFIX              = local.topic_prefix
     PROJECTS                  = join(",", local.served_projects)

@@ -199,6 +199,13 @@ variable "vm_service_accounts" {
   }
 }
 
+variable "cluster_identity" {
+  description = "Set by deploy.sh, not by you: the uid of the cluster's Namespace kube-system and the addresses of its API servers, separated by spaces. The state keeps it."
+  type        = string
+  default     = ""
+  nullable    = false
+}
+
 variable "extra_permissions" {
   description = "Additional permissions by step, in the served projects (for provision_slice and release_slice: in the project of `node_pools`). Use it if Google requires more than it documents, or for your own templates (such as `compute.images.useReadOnly`)."
   type        = map(list(string))

@@ -38,6 +38,7 @@ run "cluster_access_google_id_token_with_the_relay_as_its_vm" {
       CLUSTER_CA                = base64encode("-----BEGIN CERTIFICATE-----\nTUlJ\n-----END CERTIFICATE-----\n")
       CLUSTER_TOKEN             = "google-id-token"
       CLUSTER_AUDIENCE          = "https://10.128.0.2:6443"
+      INSTALLATION_ID           = terraform_data.installation.output
       PUBSUB_PROJECT            = "my-project"
       TOPIC_PREFIX              = "tpu-functions-"
       PROJECTS                  = "my-project"
@@ -175,6 +176,7 @@ run "cluster_access_kubeconfig_secrets_with_workload_identity_federation" {
 
   assert {
     condition     = output.tool_environment == <<-END
+      export INSTALLATION_ID='${terraform_data.installation.output}'
       export JOIN_APPROVAL='approve_join'
       export NODE_JOIN_TIMEOUT_SECONDS='900'
       export PROJECTS='tpu-one,tpu-two'

@@ -54,6 +54,7 @@ VALID: dict[str, tuple[dict[str, str], Settings]] = {
     "all other variables": (
         MINIMAL
         | {
+            "INSTALLATION_ID": "e0667078-cc99-f002-70bf-9b9815643fe6",
             "TOPIC_PREFIX": "tpu-",
             "PROJECTS": "one, two",
             "COMPUTE_ENDPOINT": "http://127.0.0.1:8080",
@@ -66,6 +67,7 @@ VALID: dict[str, tuple[dict[str, str], Settings]] = {
             projects=frozenset({"one", "two"}),
             compute_endpoint="http://127.0.0.1:8080",
             join_timeout=timedelta(minutes=1),
+            installation_id="e0667078-cc99-f002-70bf-9b9815643fe6",
             join_approval=JoinApproval.EXTERNAL,
         ),
     ),

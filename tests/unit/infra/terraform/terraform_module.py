@@ -27,7 +27,7 @@ providers' documentation and source: only ``project`` and the arguments whose so
 _OPTIONS = SerializationOptions(with_comments=False, strip_string_quotes=True)
 _META = frozenset({"for_each", "count", "depends_on", "lifecycle", "dynamic", "__is_block__"})
 _REFERENCE = re.compile(
-    r"(?<![\w.])(?:(var|local)\.(\w+)|(data\.)?((?:google|archive|time)_\w+)\.(\w+)(?:\[[^]]*])?(?:\.(\w+))?)"
+    r"(?<![\w.])(?:(var|local)\.(\w+)|(data\.)?((?:google|archive|time|terraform)_\w+)\.(\w+)(?:\[[^]]*])?(?:\.(\w+))?)"
 )
 
 Body = Mapping[str, Any]

@@ -421,7 +421,7 @@ def dependencies_of(address: str) -> set[str]:
         address
         for address, block in module.blocks.items()
         if block.mode == "resource"
-        and block.type not in ("google_project_service", "time_sleep")
+        and block.type not in ("google_project_service", "terraform_data", "time_sleep")
         and "_iam_" not in block.type.replace("google_iam_", "")
     ],
 )
