@@ -11,17 +11,20 @@ functions. `shared.frame.step` calls them in this order:
 2. ``observe`` reads. Its result is a dataclass, one for each case that ``decide`` distinguishes.
 3. ``decide`` is pure: from the observation and the time to a `shared.frame.plan.Plan`, whose docstring
    says in which order the actions are executed and what an error of an action ends.
-4. ``recover`` gets the `CallError` that has ended ``observe`` or the plan; of several objects, one that
-   is retried, if any (with ``recovers_each`` each one). It returns a plan, mostly one that reports an
-   environment error on the object, or ``None``. An error without such a plan, or of it, is left to the
-   frame. After 404, 409 or 412 the observation is stale: the step observes again, at most three times
-   in all. After a transient error, such as a 503, or without time for a call, Pub/Sub retries the
-   message, at most five times in all; a resync is left to the next one. So it does after a 401 or 403
-   that nothing has reported: the object itself could not be read or written. After another error the
-   message is acknowledged: ``Refused``.
-5. ``give_up`` is asked after the transient error of a last attempt: its plan records the error in the
-   status (``retries``) or as an Event. A resync without errors removes this entry; inject_token removes
-   its own.
+4. ``recover`` gets the `CallError` that has ended ``observe`` or the plan. It returns a plan, mostly one
+   that reports an environment error on the object, or ``None``. If several objects have failed, it gets
+   one of their errors, if possible one that is retried; with ``recovers_each`` it gets each of them.
+5. ``give_up`` gets the transient error of the last attempt (a resync has one attempt): its plan records
+   the error in the status (``retries``) or as an Event. A resync without errors removes this entry;
+   inject_token removes its own.
+
+The frame handles an error for which ``recover`` has no plan, and one of such a plan:
+
+- After 404, 409 or 412 the observation is stale: the step observes again, at most three times in all.
+- After a transient error, such as a 503, or without time for a call, Pub/Sub retries the message, at
+  most five times in all. A resync is not retried: the sweep publishes the next one. A 401 or 403 is
+  retried, too: that nothing has reported it means that the object itself could not be read or written.
+- After any other error the message is acknowledged: ``Refused``.
 
 A step with ``snapshot`` writes its observation to the log line, without the fields that ``repr`` hides,
 for ``kubectl tng timeline --why``. A variable ``known`` is a group's `Status` as it was read, with the

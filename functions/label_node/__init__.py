@@ -8,17 +8,34 @@ Triggers:
 - A message of approve_join about VMs that cannot join.
 - A message of the step itself that names the Nodes for which the last invocation had no time.
 
-A VM has joined if a Node matches it (`membership.is_match`): the Node's providerID is the VM's, its name
-up to the first dot is the VM's name, and it does not remain from a predecessor of the VM. The VM must
-have been created by the group's MIG, and must have got a token of ours, unless VMs join by other means.
+The words of this folder, in reading order:
+
+1. A Node *matches* a VM (`membership.is_match`) if its providerID is the VM's, its name up to the first
+   dot is the VM's name, and it is not stale. The VM must have been created by the group's MIG, and must
+   have got a token of ours, unless VMs join by other means.
+2. A Node is *stale* (`membership.is_stale`) if it remains from an earlier VM with this VM's name.
+3. The *proof* of a match is the VM's id in a label of the Node, which a kubelet cannot write. If a VM is
+   not read, a Node with proof counts as matching. If it is read again, the Node must still match, but
+   needs no token in the metadata any more.
+4. A Node is *misnamed* if its providerID is that of a VM of the group and its name is not.
+5. A VM has *joined* if a Node matches it.
+6. It is *ready* if it has joined and runs, and its Node is ready and offers all chips.
+7. It is *down* if it does not run.
+8. It is *gone* if it or its Node does not exist any more.
+9. It is *lost* if an event reports its end, if it had joined and is down, or if the slice was complete
+   and it is gone.
+10. The slice is *complete* from the time on when it was Ready first (``completed_at``).
+11. An *entry* is what the status reports about a VM that is not ready (`Status.pending`): a reason and
+    since when. The *earlier* one is outdated if what was read since contradicts it.
+12. The *reason* is the earlier one if that is not outdated, otherwise `vm_reasons.RULES` decide.
+13. A *rejection* is a reason that approve_join has reported. It lasts until the VM joins or stops.
+14. A trigger is *debounced* if the count is left to a later one (`observe.is_debounced`).
+
 What is done to a Node depends on its VM:
 
 - The VM was read, and the Node matches: the step revokes the VM's token, then sets the Node's labels and
-  taints. One label, the VM's id, proves the match; a kubelet cannot write it. With this proof, nothing
-  is revoked and no taint is set again. When the VM of such a Node is read again, the Node must still
-  match, but needs no token in the metadata any more.
-- The VM was not read now, and the Node has the proof: it counts as matching. Its labels are corrected,
-  and nothing is revoked.
+  taints. If the Node has the proof, nothing is revoked and no taint is set again.
+- The VM was not read, and the Node has the proof: only its labels are corrected.
 - The VM is gone: a Node with its name is deleted, unless its providerID names something else
   (`membership.may_match`).
 - Any other Node is left alone.
@@ -27,7 +44,7 @@ Nodes are listed by the resource-name label. Kubelets that join with our tokens 
 step labels other Nodes. A Node that has no label yet, or has lost it, is read by its name.
 
 The step owns the conditions NodesJoined (tear_down writes it during a deletion) and InterconnectReady.
-It triggers inject_token for VMs whose Nodes remain from predecessors, and both inject_token and
+It triggers inject_token for VMs whose Nodes are stale, and both inject_token and
 create_resources if their conditions contradict what it has observed. A group that is not served any
 more, but accepted, is such a contradiction.
 """

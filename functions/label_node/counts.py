@@ -13,6 +13,7 @@ from shared.base.reasons import VM_LOSSES, Reason
 from shared.node_groups.membership import is_vm_name, may_match
 from shared.node_groups.node_group import InstanceConfig
 from shared.node_groups.status import MAX_PENDING, Pending, Status, Type
+from shared.ports.gce.values import Instance
 from shared.triggers.trigger import LogTrigger
 
 LOSSES: Mapping[str, Reason] = {
@@ -40,7 +41,7 @@ def count(observed: ObservedNodes, now: datetime) -> Status:
     ready = {vm for vm in observed.ready if not _was_just_not_ready(observed, vm, now)}
     pending: list[Pending] = []
     if len(ready) < desired:
-        for name, vm in _gather(observed, now).items():
+        for name, vm in _build_inputs(observed, now).items():
             if name not in ready:
                 reason = vm_reasons.find_reason(vm)
                 is_unchanged = vm.earlier is not None and vm.earlier.why == reason
@@ -79,7 +80,7 @@ def _was_just_not_ready(observed: ObservedNodes, vm: str, now: datetime) -> bool
     return entry.why == Reason.NODE_NOT_READY and abs(now - entry.since) < READY_AGAIN_AFTER
 
 
-def _gather(observed: ObservedNodes, now: datetime) -> dict[str, Input]:
+def _build_inputs(observed: ObservedNodes, now: datetime) -> dict[str, Input]:
     """What is known about each VM: those that the status reports first, then those that are lost now."""
     known, source = observed.status, observed.group.spec.source
     max_run_s = source.max_run_s if isinstance(source, InstanceConfig) else 0
@@ -88,12 +89,7 @@ def _gather(observed: ObservedNodes, now: datetime) -> dict[str, Input]:
     trigger = observed.trigger
     is_rejection = trigger.cause in vm_reasons.REJECTIONS
     rejected = dict.fromkeys(trigger.vms, Reason(trigger.cause)) if is_rejection else {}
-    losses: dict[str, Reason] = {}
-    if isinstance(trigger, LogTrigger):
-        event = trigger.event
-        vm = observed.instances.get(event.name)
-        if vm is None or vm.started is None or vm.started <= trigger.at:  # not started after it
-            losses[event.name] = LOSSES.get(event.method, Reason.NODE_LOST)
+    losses = _read_loss(trigger, observed.instances) if isinstance(trigger, LogTrigger) else {}
     gone = dict.fromkeys(_list_gone(observed) if known.completed_at is not None else ())
     outdated = {name for name, entry in observed.earlier.items() if _is_outdated(observed, entry)}
     still = (name for name in observed.earlier if name not in outdated)
@@ -118,6 +114,13 @@ def _gather(observed: ObservedNodes, now: datetime) -> dict[str, Input]:
         )
         for name in dict.fromkeys((*still, *losses, *gone, *observed.joined, *observed.vms))
     }
+
+
+def _read_loss(trigger: LogTrigger, instances: Mapping[str, Instance | None]) -> dict[str, Reason]:
+    """The VM whose loss the trigger's event reports; empty if it was started again after the event."""
+    event, vm = trigger.event, instances.get(trigger.event.name)
+    is_running_again = vm is not None and vm.started is not None and vm.started > trigger.at
+    return {} if is_running_again else {event.name: LOSSES.get(event.method, Reason.NODE_LOST)}
 
 
 def _is_outdated(observed: ObservedNodes, entry: Pending) -> bool:

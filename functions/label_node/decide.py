@@ -117,7 +117,7 @@ def _plan_triggers(
 ) -> Iterator[Send]:
     """Trigger the steps whose conditions contradict what this step has observed."""
     group, known = observed.group, observed.status
-    # VMs that cannot join before inject_token has deleted their predecessors' Nodes.
+    # VMs that cannot join before inject_token has deleted their stale Nodes.
     stale: list[str] = []
     for node in observed.nodes:
         vm = observed.instances.get(node.vm)

@@ -11,6 +11,9 @@ from shared.node_groups.status import Status, Type
 
 VISIBLE_AFTER = timedelta(minutes=1)
 """A list of VMs has all VMs that were created longer ago."""
+_NEVER_COMPLETE = "Before the slice was complete, "
+"""The begin of the message if VMs are gone from a BULK slice that was never complete. Nothing else in
+the status says it: the names of these VMs may be unknown."""
 
 
 def add_condition(observed: ObservedNodes, known: Status, now: datetime) -> Status:
@@ -26,12 +29,11 @@ def add_condition(observed: ObservedNodes, known: Status, now: datetime) -> Stat
         reason = Reason(lost[0]) if lost else Reason.NODE_LOST
         others = "The others wait and are billed: d" if gone < counts.desired else "D"
         message = (
-            f"{_GONE_EARLY}{gone} of its {counts.desired} VMs were deleted. Compute Engine does not "
+            f"{_NEVER_COMPLETE}{gone} of its {counts.desired} VMs were deleted. Compute Engine does not "
             f"recreate VMs of a BULK slice. {others}elete the group and apply it again."
         )
-    elif not observed.has_all_vms and before is not None and before.message.startswith(_GONE_EARLY):
-        # Only a list of all VMs can refute this message. The status has nothing but its text.
-        return known
+    elif not observed.has_all_vms and before and before.message.startswith(_NEVER_COMPLETE):
+        return known  # only a list of all VMs can refute it
     else:
         # The most severe reason of the VMs that have not joined. Without one, a complete slice has lost
         # a VM.
@@ -42,12 +44,9 @@ def add_condition(observed: ObservedNodes, known: Status, now: datetime) -> Stat
     return known.with_condition(Type.NODES_JOINED, False, reason, message, observed.group, now)
 
 
-_GONE_EARLY = "Before the slice was complete, "
-
-
 def _count_gone_early(observed: ObservedNodes, known: Status, now: datetime) -> int:
-    """The number of VMs that are gone although their BULK slice was never complete. Compute Engine does
-    not recreate them."""
+    """The number of VMs that are gone from a BULK slice that was never complete. Compute Engine does not
+    recreate them."""
     created = known.conditions.get(Type.MIG_READY)
     if not observed.group.spec.is_bulk or known.completed_at is not None:
         return 0
