@@ -11,7 +11,7 @@ from functions.approve_join.actions import DENIED, ELSEWHERE, NOT_APPROVED
 from functions.approve_join.observe import Candidate, ObservedRequests, find_token_of_vm
 from shared.base.names import APPROVED_BY_US, BOOTSTRAP_GROUP, find_resource_name
 from shared.base.signing_requests import TOO_OLD_AFTER
-from shared.frame.plan import Action, Each, Emit, Plan, Send, join_outcomes
+from shared.frame.plan import Action, Each, Emit, Plan, Send, join_outcomes, plan_unread
 from shared.node_groups.node_group import AnyGroup, NodeGroup
 from shared.node_groups.work import message_about
 from shared.ports.kubernetes.events import Event
@@ -35,11 +35,9 @@ def decide(observed: ObservedRequests, now: datetime) -> Plan:
         if actions
     )
     failed = [one.candidate.error for one in assessments if one.candidate.error is not None]
-    # The first attempt publishes the unread names, whatever follows. A repetition publishes them only if
-    # nothing fails: otherwise each retry of the message would publish them again.
     message = message_about_requests(Cause.CONTINUED, now, observed.unread)
     unread = (Send(routes.APPROVE_JOIN, (message,)),) if observed.unread else ()
-    first = () if observed.is_repetition else tuple(Each("", (send,)) for send in unread)
+    first, last = plan_unread(unread, is_repetition=observed.is_repetition)
     # The timeline of a group shows the log lines that name it.
     groups = {one.group.uid: one.group for one in observed.candidates if one.group is not None}
     fields = [{"group": group.key, "uid": group.uid} for group in groups.values()]
@@ -48,7 +46,7 @@ def decide(observed: ObservedRequests, now: datetime) -> Plan:
         each=(*first, *each),
         errors=(*failed, *observed.errors),
         best_effort=tuple(_plan_triggers(assessments, now)),
-        if_all_succeeded=unread if observed.is_repetition else (),
+        if_all_succeeded=last,
         note="; ".join(f"{one.name}: {one.why}" for one in assessments if one.why),
         facts=fields[0] if len(fields) == 1 else {},
         needs_attention=any(

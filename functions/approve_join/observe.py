@@ -52,8 +52,7 @@ class ObservedRequests:
     unread: tuple[str, ...] = ()
     """The names of requests that there was no time to read."""
     is_repetition: bool = False
-    """Whether this is a later attempt: the message was redelivered, or is observed again. An earlier
-    attempt may have published the unread names, so this one does only if all else succeeds."""
+    """`Work.is_repetition`."""
     errors: tuple[CallError | OutOfTimeError, ...] = ()
     """The errors of requests that could not be read."""
 
@@ -70,9 +69,8 @@ def observe(work: JoinWork) -> ObservedRequests:
     with work.reserve(SECONDS_FOR_WRITING):
         for index, name in enumerate(names):
             if index and not work.has_time():
-                is_repetition = work.trigger.is_redelivered or not work.is_first_observation
-                unread = names[index:]
-                return ObservedRequests(tuple(candidates), unread, is_repetition, tuple(errors))
+                found, unread = tuple(candidates), names[index:]
+                return ObservedRequests(found, unread, work.is_repetition, tuple(errors))
             try:
                 candidate = find_candidate(work, cache, name)
             except (CallError, OutOfTimeError) as error:

@@ -64,13 +64,9 @@ def observe(work: GroupWork) -> ObservedResources | ObservedUnreadable:
     if isinstance(group, UnreadableGroup):
         return ObservedUnreadable(group, known, has_operator_children)
     spec, projects = group.spec, work.settings.projects
+    may_repeat = trigger.is_redelivered and work.is_first_observation
     observed = ObservedResources(
-        group,
-        known,
-        trigger,
-        projects,
-        has_operator_children,
-        may_repeat_insert=trigger.is_redelivered and work.is_first_observation,
+        group, known, trigger, projects, has_operator_children, may_repeat_insert=may_repeat
     )
     if is_left_alone or has_operator_children or list_violations(group, projects):
         return observed

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from functions.inject_token import tokens_condition
 from functions.inject_token.actions import CreateSecret, RevokeIfJoined, SetMetadata
 from functions.inject_token.observe import NothingToInject, ObservedVms, Vm
-from shared.frame.plan import Action, Each, Plan, Send
+from shared.frame.plan import Action, Each, Plan, Send, plan_unread
 from shared.node_groups import readiness
 from shared.node_groups.actions import DeleteNode, RevokeToken
 from shared.node_groups.bootstrap import TOKEN_LIFE, join_metadata
@@ -36,21 +36,18 @@ def decide(observed: ObservedVms | NothingToInject, now: datetime) -> Plan:
         for vm in observed.vms
         if (actions := tuple(_plan_injection(observed, vm, now)))
     )
-    # The first attempt publishes the unread names, whatever follows. A repetition publishes them only if
-    # nothing fails: otherwise each retry of the message would publish them again.
     unread = tuple(_build_messages(observed, observed.unread, now))
-    first = () if observed.is_repetition else tuple(Each("", (send,)) for send in unread)
-    last = list[Action](unread if observed.is_repetition else ())
+    first, last = plan_unread(unread, is_repetition=observed.is_repetition)
     # If no VM fails, an error that an earlier invocation has reported about one of them is over.
     names = [vm.instance.name for vm in observed.vms]
     known = tokens_condition.end_error(observed.group, observed.status, names, now)
     if injections and known != observed.status:
-        last.insert(0, WriteStatus(readiness.conclude(observed.group, known, now)))
+        last = (WriteStatus(readiness.conclude(observed.group, known, now)), *last)
     return Plan(
         "Injecting" if injections else "NothingToDo",
         each=(*first, *injections),
         errors=observed.errors,
-        if_all_succeeded=tuple(last),
+        if_all_succeeded=last,
     )
 
 

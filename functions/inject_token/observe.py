@@ -60,8 +60,7 @@ class ObservedVms:
     unread: tuple[str, ...] = ()
     """The names of VMs that there was no time to read."""
     is_repetition: bool = False
-    """Whether this is a later attempt: the message was redelivered, or is observed again. An earlier
-    attempt may have published the unread names, so this one does only if all else succeeds."""
+    """`Work.is_repetition`."""
     errors: tuple[CallError | OutOfTimeError, ...] = ()
     """The errors of VMs that could not be read."""
 
@@ -99,7 +98,7 @@ def observe(work: GroupWork) -> ObservedVms | NothingToInject:
         fresh={vm.instance.name: new_token(work.random_bytes, work.now) for vm in vms},
         ca_hash=_get_ca_hash(work, vms) if vms else "",
         unread=unread,
-        is_repetition=work.trigger.is_redelivered or not work.is_first_observation,
+        is_repetition=work.is_repetition,
         errors=errors,
     )
 

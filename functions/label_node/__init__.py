@@ -18,18 +18,16 @@ The words of this folder, in reading order:
    not read, a Node with proof counts as matching. If it is read again, the Node must still match, but
    needs no token in the metadata any more.
 4. A Node is *misnamed* if its providerID is that of a VM of the group and its name is not.
-5. A VM has *joined* if a Node matches it.
-6. It is *ready* if it has joined and runs, and its Node is ready and offers all chips.
-7. It is *down* if it does not run.
-8. It is *gone* if it or its Node does not exist any more.
-9. It is *lost* if an event reports its end, if it had joined and is down, or if the slice was complete
+5. A VM has *joined* if a Node matches it. It is *ready* if, besides, it runs and its Node is ready and
+   offers all chips.
+6. The slice is *complete* from its first Ready on (``completed_at``).
+7. A VM is *down* if it does not run, and *gone* if it or its Node does not exist any more.
+8. It is *lost* if an event reports its end, if it had joined and is down, or if the slice was complete
    and it is gone.
-10. The slice is *complete* from the time on when it was Ready first (``completed_at``).
-11. An *entry* is what the status reports about a VM that is not ready (`Status.pending`): a reason and
-    since when. The *earlier* one is outdated if what was read since contradicts it.
-12. The *reason* is the earlier one if that is not outdated, otherwise `vm_reasons.RULES` decide.
-13. A *rejection* is a reason that approve_join has reported. It lasts until the VM joins or stops.
-14. A trigger is *debounced* if the count is left to a later one (`observe.is_debounced`).
+9. The *earlier* entry about a VM (`Status.pending`) has the reason why it was not ready, and since when.
+   It is *outdated* if what was read since contradicts it. Otherwise its reason stays.
+10. A *rejection* is a reason that approve_join has reported. It lasts until the VM joins or stops.
+11. A trigger is *debounced* if the count is left to a later one (`observe.is_debounced`).
 
 What is done to a Node depends on its VM:
 

@@ -12,7 +12,7 @@ from functions.label_node.vm_reasons import Input
 from shared.base.reasons import VM_LOSSES, Reason
 from shared.node_groups.membership import is_vm_name, may_match
 from shared.node_groups.node_group import InstanceConfig
-from shared.node_groups.status import MAX_PENDING, Pending, Status, Type
+from shared.node_groups.status import MAX_PENDING, Counts, Pending, Status, Type
 from shared.ports.gce.values import Instance
 from shared.triggers.trigger import LogTrigger
 
@@ -52,14 +52,7 @@ def count(observed: ObservedNodes, now: datetime) -> Status:
     if observed.has_all_vms:
         running = sum(vm.status == "RUNNING" for vm in observed.vms.values())
     failed = sum(entry.why == Reason.NODE_JOIN_TIMEOUT for entry in pending)
-    counts = replace(
-        known.counts,
-        desired=desired,
-        running=running,
-        joined=joined,
-        ready=len(ready),
-        failed=failed,
-    )
+    counts = Counts(desired, running, joined, len(ready), failed)
     # The first `MAX_PENDING` are reported. The loss of the trigger's VM replaces the last one, because
     # events are debounced by the time of the newest loss. Other VMs must not replace an entry: those
     # that the status does not name are new at each count.
@@ -91,6 +84,7 @@ def _build_inputs(observed: ObservedNodes, now: datetime) -> dict[str, Input]:
     rejected = dict.fromkeys(trigger.vms, Reason(trigger.cause)) if is_rejection else {}
     losses = _read_loss(trigger, observed.instances) if isinstance(trigger, LogTrigger) else {}
     gone = dict.fromkeys(_list_gone(observed) if known.completed_at is not None else ())
+    misnamed = {vm for vm, _ in observed.misnamed}
     outdated = {name for name, entry in observed.earlier.items() if _is_outdated(observed, entry)}
     still = (name for name in observed.earlier if name not in outdated)
     return {
@@ -110,7 +104,7 @@ def _build_inputs(observed: ObservedNodes, now: datetime) -> dict[str, Input]:
             is_down=observed.is_down(name),
             instance=observed.instances.get(name),
             node=observed.joined.get(name),
-            is_misnamed=name in observed.misnamed,
+            is_misnamed=name in misnamed,
         )
         for name in dict.fromkeys((*still, *losses, *gone, *observed.joined, *observed.vms))
     }

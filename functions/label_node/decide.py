@@ -100,10 +100,7 @@ def _list_node_events(observed: ObservedNodes) -> Iterator[Emit]:
     for node in islice(observed.without_provider_id(), BATCH):
         text = f"Node {node.name} joined without a ProviderID"
         yield Emit(Event("MissingProviderID", text, is_warning=True), node.raw, once=True)
-    found = (
-        (node, membership.find_vm_of_misnamed(observed.group, node)) for node in observed.nodes
-    )
-    for node, vm in islice(((node, vm) for node, vm in found if vm is not None), BATCH):
+    for vm, node in observed.misnamed[:BATCH]:
         text = (
             f"Node {node.name} names VM {vm} in its ProviderID, but a Node must have its VM's "
             f"name: it is not counted, and not deleted with the group. Delete it and register "

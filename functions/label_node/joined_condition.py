@@ -62,10 +62,11 @@ def _describe_missing(observed: ObservedNodes, known: Status, reason: Reason) ->
     if reason == Reason.NODE_DELETED:
         return _describe_deleted_nodes(names, is_bulk=observed.group.spec.is_bulk)
     if reason == Reason.NODE_NAME_MISMATCH:
+        misnamed = dict(observed.misnamed)
         found = [
-            f"Node {observed.misnamed[vm].name} runs on VM {vm}, by its providerID"
+            f"Node {misnamed[vm].name} runs on VM {vm}, by its providerID"
             for vm in names
-            if vm in observed.misnamed
+            if vm in misnamed
         ]
         what = "; ".join(found) or f"The Nodes of {', '.join(names)} have other names"
         return (

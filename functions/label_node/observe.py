@@ -51,16 +51,16 @@ def observe(work: GroupWork) -> ObservedNodes | NothingToCount:
         return NothingToCount(group, work.status, can_be_served=False)
     if group.deleting is not None or not group.is_owned:
         return NothingToCount(group, work.status)
-    unread = ObservedNodes(group, work.status, work.trigger, settings.join_timeout)
+    observed = ObservedNodes(group, work.status, work.trigger, settings.join_timeout)
     if is_debounced(work.trigger, work.status, work.now):
         (vm,) = work.trigger.vms  # an event about a VM names exactly one
         instance = work.gce.find_instance(group.spec.project, group.spec.zone, vm)
         raw_node = work.cluster.find_node(vm)
         own = (parse_node(raw_node),) if raw_node is not None else ()
-        return replace(unread, nodes=own, instances={vm: instance}, is_debounced=True)
+        return replace(observed, nodes=own, instances={vm: instance}, is_debounced=True)
     listed = work.cluster.list_nodes(group.resource_name)
     nodes = {node.name: node for node in map(parse_node, listed)}
-    instances = _read_instances(work, unread, nodes)
+    instances = _read_instances(work, observed, nodes)
     unlisted = list(_list_unlabelled(work, group, nodes, instances))
     found = work.cluster.find_nodes(unlisted)
     nodes |= {name: parse_node(raw) for name, raw in found.items() if raw is not None}
@@ -76,7 +76,7 @@ def observe(work: GroupWork) -> ObservedNodes | NothingToCount:
     }
     instances |= _find_instances(work, group, sorted(missing))
     observed = replace(
-        unread,
+        observed,
         nodes=tuple(nodes.values()),
         instances=instances,
         has_all_vms=work.trigger.is_resync,
@@ -109,9 +109,9 @@ def is_debounced(trigger: Trigger, known: Status, now: datetime) -> bool:
 
 
 def _read_instances(
-    work: GroupWork, unread: ObservedNodes, nodes: Mapping[str, Node]
+    work: GroupWork, observed: ObservedNodes, nodes: Mapping[str, Node]
 ) -> dict[str, Instance | None]:
-    """Read all VMs on a resync, otherwise the VMs of the trigger and of Nodes without proof.
+    """Read all VMs on a resync, otherwise those of the trigger and of Nodes without proof.
 
     The VMs of some Nodes with proof are read again:
 
@@ -119,7 +119,7 @@ def _read_instances(
     - of a changed Node whose VM is reported lost: the VM may be back;
     - without bootstrap tokens, of a Node that has rebooted since its proof: it may be another VM.
     """
-    group = unread.group
+    group = observed.group
     if work.trigger.is_resync:
         return dict(_list_instances(work, group))
     unproved = {
@@ -131,7 +131,7 @@ def _read_instances(
         unproved |= {node.vm for node in nodes.values() if node.has_rebooted}
     named = {name.partition(".")[0] for name in work.trigger.nodes}
     if work.trigger.cause != Cause.CONTINUED:
-        named &= unread.reported_lost
+        named &= observed.reported_lost
     wanted = unproved | set(work.trigger.vms) | named
     listed = _list_instances(work, group) if len(wanted) > FEW else {}
     found = {vm: listed[vm] for vm in sorted(wanted) if vm in listed}

@@ -75,10 +75,10 @@ class ObservedNodes:
         }
 
     @cached_property
-    def misnamed(self) -> Mapping[str, Node]:
-        """The Nodes whose providerID names a VM of the group and whose name is not the VM's, by VM."""
+    def misnamed(self) -> tuple[tuple[str, Node], ...]:
+        """The Nodes whose providerID names a VM of the group and whose name is not the VM's, with it."""
         found = ((find_vm_of_misnamed(self.group, node), node) for node in self.nodes)
-        return {vm: node for vm, node in found if vm is not None}
+        return tuple((vm, node) for vm, node in found if vm is not None)
 
     @cached_property
     def reported_lost(self) -> frozenset[str]:

@@ -144,9 +144,9 @@ RULES: tuple[tuple[Reason, Callable[[Input], bool]], ...] = (
     (Reason.NODE_DELETED, lambda vm: vm.had_node and not (vm.is_misnamed or vm.rejection)),
     # The VM has not joined, because its Node has another name.
     (Reason.NODE_NAME_MISMATCH, lambda vm: vm.lacks_node and vm.is_misnamed),
-    # The VM has not joined, because approve_join has denied the request for its Node's certificate.
+    # The VM has not joined, because approve_join has denied, or does not approve, the request for its
+    # Node's certificate.
     (Reason.JOIN_DENIED, lambda vm: vm.rejection == Reason.JOIN_DENIED),
-    # The VM has not joined, because approve_join does not approve the request.
     (Reason.JOIN_NOT_APPROVED, lambda vm: vm.rejection == Reason.JOIN_NOT_APPROVED),
     # The VM has not joined in time, and it is not known why.
     (Reason.NODE_JOIN_TIMEOUT, lambda vm: vm.lacks_node and vm.is_late),

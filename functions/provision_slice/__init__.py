@@ -99,7 +99,7 @@ def recover(work: observe.PodWork, error: CallError) -> Plan | None:
     event = template.render(pod.wording, words)
     plan = Plan(outcome, first=(Emit(event, once=True),), note=str(error))
     if is_operation:
-        return decide.with_next(plan, observed, work.now, rejected=pod.desired.name)
+        return decide.add_resyncs(plan, observed, work.now, rejected=pod.desired.name)
     return plan
 
 

@@ -25,7 +25,7 @@ def decide(observed: observe.Observed, now: datetime) -> Plan:
         facts = {"waiting": observed.waiting, "triggered": len(due)}
         return Plan("Swept", first=_build_resyncs(due, now), facts=facts)
     if isinstance(observed, observe.ObservedOperation):
-        return with_next(_plan_after(observed, now), observed, now)
+        return add_resyncs(_plan_after_operation(observed, now), observed, now)
     return _plan_pod(observed, now)
 
 
@@ -34,7 +34,7 @@ def _build_resyncs(leaders: Iterable[Leader], now: datetime) -> tuple[Action, ..
     return build_send(routes.PROVISION_SLICE, messages)
 
 
-def _plan_after(observed: observe.ObservedOperation, now: datetime) -> Plan:
+def _plan_after_operation(observed: observe.ObservedOperation, now: datetime) -> Plan:
     event = observed.event
     if event.method != observe.CREATE_METHOD:
         if event.has_failed:  # release_slice reports it on the JobSet
@@ -50,7 +50,7 @@ def _plan_after(observed: observe.ObservedOperation, now: datetime) -> Plan:
     return Plan(outcome, first=(Emit(template.render(observed.wording, words), once=True),))
 
 
-def with_next(
+def add_resyncs(
     plan: Plan, observed: observe.ObservedOperation, now: datetime, *, rejected: str = ""
 ) -> Plan:
     """Add resyncs for the Pods that may try next, after the changes of the plan. ``rejected`` is the

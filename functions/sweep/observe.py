@@ -42,7 +42,6 @@ class ObservedGroups:
 
 def observe(work: Work) -> ObservedGroups:
     """List the groups, and the requests for certificates if VMs join with tokens."""
-    is_repetition = work.trigger.is_redelivered or not work.is_first_observation
     settings: Settings = work.settings
     jobset_steps = routes.JOBSET_STEPS if settings.jobset_provider else ()
     cluster_id = work.cluster.get_cluster_id()
@@ -51,7 +50,7 @@ def observe(work: Work) -> ObservedGroups:
     except (CallError, OutOfTimeError) as error:
         # The message is retried. Of the attempts that fail here, only the first triggers the steps of
         # JobSets; the one that succeeds triggers them once more.
-        steps = () if is_repetition else jobset_steps
+        steps = () if work.is_repetition else jobset_steps
         return ObservedGroups((), work.trigger.at, steps, failure=error)
     groups, unparsable = parse_groups(found, cluster_id)
     # Only if the groups could be listed: otherwise the message is retried, and leaks would be logged by

@@ -75,6 +75,11 @@ class Work:
         """The object of Events that name none; ``None`` if the work is about no single object."""
         return None
 
+    @property
+    def is_repetition(self) -> bool:
+        """Whether this is a later attempt: the message was redelivered, or is observed again."""
+        return self.trigger.is_redelivered or not self.is_first_observation
+
     def has_time(self) -> bool:
         """Whether there is time for another call."""
         try:
@@ -197,6 +202,17 @@ class Send:
     def describe(self) -> str:
         causes = ", ".join(sorted({str(message.cause) for message in self.messages}))
         return f"trigger {self.step} ({causes})"
+
+
+def plan_unread(
+    sends: tuple[Send, ...], *, is_repetition: bool
+) -> tuple[tuple[Each, ...], tuple[Action, ...]]:
+    """For ``each`` and ``if_all_succeeded``: the messages that name what there was no time to read.
+
+    The first attempt publishes them, whatever follows. A repetition publishes them only if nothing
+    fails: otherwise each retry of the message would publish them again.
+    """
+    return ((), sends) if is_repetition else (tuple(Each("", (send,)) for send in sends), ())
 
 
 @dataclass(frozen=True)
