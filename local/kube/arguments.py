@@ -113,8 +113,15 @@ def read_delete_options(call: ResourceCall) -> Document:
     policy = sent.get("propagationPolicy") or call.request.argument("propagationPolicy")
     dry_run = [*(sent.get("dryRun") or ()), *call.request.query.get("dryRun", [])]
     _check_options(_option_errors(dry_run, policy=policy))
-    preconditions = sent.get("preconditions") or {}
-    return {"preconditions": preconditions, "propagationPolicy": policy, "dryRun": bool(dry_run)}
+    grace_s = sent.get("gracePeriodSeconds")
+    if grace_s is None and call.request.argument("gracePeriodSeconds"):
+        grace_s = number_argument(call.request, "gracePeriodSeconds")
+    return {
+        "gracePeriodSeconds": grace_s,
+        "preconditions": sent.get("preconditions") or {},
+        "propagationPolicy": policy,
+        "dryRun": bool(dry_run),
+    }
 
 
 def write_token(revision: int, last: Key) -> str:

@@ -178,7 +178,7 @@ class Handlers:
 
     def _delete(self, call: ResourceCall) -> Response:
         deletion = self._resources.delete(call.kind, call.key, call.user, read_delete_options(call))
-        if not deletion.gone:
+        if not deletion.gone or call.kind.returns_deleted:
             return _respond(self._view(call).one(deletion.record))
         return Response.of_json(_success(call.kind, deletion))
 

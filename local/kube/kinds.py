@@ -79,6 +79,7 @@ class Kind:
     counts_generation: bool = True
     require_version: bool = False
     status_on_create: bool = False
+    returns_deleted: bool = False
     name_style: str = "subdomain"
     initial: Mapping[str, Any] = field(default_factory=dict)
     immutable: tuple[str, ...] = ()

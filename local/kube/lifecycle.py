@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from datetime import datetime, timedelta
 from typing import Any
 
 from local.kube import errors, metadata
 from local.kube.errors import FieldError
+from local.kube.formats import parse_time, render_time
 from local.kube.kinds import Document, Kind
 from local.kube.schema import ABSENT
 from local.kube.store import Record
 from local.kube.strategies import strategy_of
 from local.kube.writing import Write
 
+FOREGROUND = "foregroundDeletion"
+ORPHAN = "orphan"
+_POLICY_FINALIZERS = {"Foreground": FOREGROUND, "Orphan": ORPHAN}
+"""The finalizers of the garbage collector, by the propagationPolicy of a delete."""
 _MUTABLE_PARTS = {"status": ("status",), "approval": ("status",), "finalize": ("spec",)}
 """The parts that a write to a subresource may change."""
 
@@ -111,14 +117,62 @@ def content_of(kind: Kind, document: Document) -> Document:
     return {name: value for name, value in document.items() if name not in left_out}
 
 
+def mark_deleted(
+    kind: Kind, document: Document, options: Mapping[str, Any], now: datetime
+) -> Document:
+    """``document``, changed by a delete: deletionTimestamp, grace period, and the finalizers of the
+    garbage collector. A later delete can change the finalizers, and shorten a grace period."""
+    strategy, meta = strategy_of(kind), document["metadata"]
+    is_first = "deletionTimestamp" not in meta
+    if strategy.mark is not None:
+        if is_first:
+            _set_policy(meta, options)
+            meta["deletionTimestamp"] = render_time(now)
+            strategy.mark(document, render_time(now))
+        return document
+    asked = options.get("gracePeriodSeconds")
+    asked = 1 if asked is not None and asked < 0 else asked
+    before = meta.get("deletionGracePeriodSeconds", 0)
+    if before:
+        if asked is None or asked >= before:
+            return document
+        end = parse_time(meta["deletionTimestamp"]) + timedelta(seconds=asked - before)
+        if end < now:
+            end, asked = now, min(asked, 1)
+        meta |= {"deletionTimestamp": render_time(end), "deletionGracePeriodSeconds": asked}
+    elif is_first:
+        grace_s = strategy.grace_s(document, asked) if strategy.grace_s is not None else 0
+        meta["deletionTimestamp"] = render_time(now + timedelta(seconds=grace_s))
+        meta["deletionGracePeriodSeconds"] = grace_s
+        if "generation" in meta:
+            meta["generation"] += 1
+    _set_policy(meta, options)
+    return document
+
+
+def _set_policy(meta: Document, options: Mapping[str, Any]) -> None:
+    """Replace the garbage collector's finalizers, if the delete names a policy."""
+    policy = options.get("propagationPolicy")
+    if not policy:
+        return
+    finalizers = [
+        one for one in meta.pop("finalizers", ()) if one not in _POLICY_FINALIZERS.values()
+    ]
+    finalizers += [_POLICY_FINALIZERS[policy]] if policy in _POLICY_FINALIZERS else []
+    if finalizers:
+        meta["finalizers"] = finalizers
+
+
 def is_namespace(document: Document) -> bool:
     """Whether this is a Namespace, which is removed only when it is empty."""
     return (document["apiVersion"], document["kind"]) == ("v1", "Namespace")
 
 
 def is_done(document: Document) -> bool:
-    """Whether an object is being deleted and has no finalizers."""
+    """Whether an object is being deleted, and has no finalizers and no grace period."""
     meta = document["metadata"]
     if "deletionTimestamp" not in meta or meta.get("finalizers"):
+        return False
+    if meta.get("deletionGracePeriodSeconds"):
         return False
     return not (is_namespace(document) and document.get("spec", {}).get("finalizers"))

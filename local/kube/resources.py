@@ -27,6 +27,7 @@ from local.kube.lifecycle import (
     content_of,
     is_done,
     isolate,
+    mark_deleted,
     restore_system_fields,
     validate,
 )
@@ -37,12 +38,6 @@ from local.kube.writing import Admission, Attributes, Deletion, Outcome, Write
 
 _SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 _MAX_GENERATED_BASE = 58
-FOREGROUND = "foregroundDeletion"
-ORPHAN = "orphan"
-_POLICY_FINALIZERS = {"Foreground": FOREGROUND, "Orphan": ORPHAN}
-"""The finalizers of the garbage collector, by the propagationPolicy of a delete."""
-
-_POLICIES = frozenset(_POLICY_FINALIZERS.values())
 _SET_BY_SERVER = (
     "deletionTimestamp",
     "deletionGracePeriodSeconds",
@@ -191,10 +186,10 @@ class Resources:
     def delete(
         self, kind: Kind, key: Key, user: User, options: Mapping[str, Any] | None = None
     ) -> Deletion:
-        """Delete an object; if it has finalizers, set its deletionTimestamp.
+        """Delete an object; if it has finalizers or a grace period, set its deletionTimestamp.
 
-        ``options`` are DeleteOptions: preconditions, propagationPolicy, dryRun. Raises 403 for the
-        system's namespaces, 404, and 409 for preconditions that do not hold.
+        ``options`` are DeleteOptions: gracePeriodSeconds, preconditions, propagationPolicy, dryRun.
+        Raises 403 for the system's namespaces, 404, and 409 for preconditions that do not hold.
         """
         options = options or {}
         record = self.get(kind, key)
@@ -202,34 +197,15 @@ class Resources:
         if kind.resource == "namespaces" and key[1] in _PROTECTED_NAMESPACES:
             raise errors.forbidden("namespaces", key[1], "this namespace may not be deleted")
         self._admit(user, kind, record.copy(), record.document, "DELETE")
-        if "deletionTimestamp" in record.metadata:
-            return Deletion(record, gone=False)
-        marked = self._mark(kind, record, str(options.get("propagationPolicy") or "Background"))
+        marked = mark_deleted(kind, record.copy(), options, self._clock.now())
         if options.get("dryRun"):
             return Deletion(Record.of(marked, record.revision), is_done(marked))
-        if is_done(marked):
-            return Deletion(self.store.remove(kind.resource, key, record.copy()), gone=True)
-        return Deletion(self.store.put(kind.resource, marked), gone=False)
-
-    def _mark(self, kind: Kind, record: Record, policy: str) -> Document:
-        document = record.copy()
-        meta = document["metadata"]
-        now = render_time(self._clock.now())
-        finalizers = [name for name in meta.get("finalizers", []) if name not in _POLICIES]
-        finalizers += [_POLICY_FINALIZERS[policy]] if policy in _POLICY_FINALIZERS else []
-        if finalizers:
-            meta["finalizers"] = finalizers
-        else:
-            meta.pop("finalizers", None)
-        meta["deletionTimestamp"] = now
-        mark = strategy_of(kind).mark
-        if mark is not None:
-            mark(document, now)
-            return document
-        meta["deletionGracePeriodSeconds"] = 0
-        if "generation" in meta:
-            meta["generation"] += 1
-        return document
+        is_changed, is_gone = marked != record.document, is_done(marked)
+        if is_changed and (not is_gone or strategy_of(kind).grace_s is not None):
+            record = self.store.put(kind.resource, marked)
+        if is_gone:
+            record = self.store.remove(kind.resource, key, record.copy())
+        return Deletion(record, is_gone)
 
     # -- helpers of all writes --------------------------------------------------------------------
 

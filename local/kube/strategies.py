@@ -26,13 +26,15 @@ class Strategy:
 
     A document's nested parts may be shared with the stored version: they are replaced, not changed.
     ``default`` runs before the validation, ``prepare`` after it. ``mark`` changes an object that is
-    deleted, for kinds whose deletion waits; its second argument is the time.
+    deleted, for kinds whose deletion waits; its second argument is the time. ``grace_s`` returns the
+    grace period of a delete that asks for the second argument, for kinds that are deleted gracefully.
     """
 
     default: Callable[[Document], None] = lambda _: None
     prepare: Callable[[Attributes], None] = lambda _: None
     find_errors: Callable[[Document, Document | None], Iterable[FieldError]] = lambda *_: ()
     mark: Callable[[Document, str], None] | None = None
+    grace_s: Callable[[Document, int | None], int] | None = None
 
 
 _PLAIN = Strategy()
@@ -82,6 +84,14 @@ def _with_requests(container: Document) -> Document:
         return container
     requests = {**resources["limits"], **(resources.get("requests") or {})}
     return {**container, "resources": {**resources, "requests": requests}}
+
+
+def _find_grace_period(pod: Document, asked: int | None) -> int:
+    """The grace period of a Pod: 0 if it has no Node or has ended, because no kubelet has to stop it."""
+    spec = pod["spec"]
+    if not spec.get("nodeName") or pod.get("status", {}).get("phase") in ("Succeeded", "Failed"):
+        return 0
+    return int(spec.get("terminationGracePeriodSeconds", 0)) if asked is None else asked
 
 
 # -- nodes -----------------------------------------------------------------------------------------
@@ -160,7 +170,7 @@ def _select_own_pods(attributes: Attributes) -> None:
 
 _STRATEGIES: dict[str, Strategy] = {
     "namespaces": Strategy(_label_namespace, _restore_namespace_spec, mark=_terminate_namespace),
-    "pods": Strategy(_default_requests),
+    "pods": Strategy(_default_requests, grace_s=_find_grace_period),
     "nodes": Strategy(_default_allocatable),
     "secrets": Strategy(_fold_string_data),
     "certificatesigningrequests.certificates.k8s.io": Strategy(

@@ -9,7 +9,8 @@ from typing import Any
 from local.base.clock import Clock
 from local.kube.controllers.queue import Cluster, WorkQueue
 from local.kube.kinds import Document
-from local.kube.resources import FOREGROUND, ORPHAN, Resources
+from local.kube.lifecycle import FOREGROUND, ORPHAN
+from local.kube.resources import Resources
 from local.kube.store import Change, Key, Record
 from local.kube.users import controller
 
@@ -76,7 +77,9 @@ class GarbageCollector:
         if len(lost) < len(states):
             self._cluster.modify(*item, lambda document: _remove_owners(document, lost))
             return
-        policy = "Foreground" if _OwnerState.WAITING in states.values() else "Background"
+        has_dependents = bool(self._dependents.get(record.metadata["uid"]))
+        is_waiting = has_dependents and _OwnerState.WAITING in states.values()
+        policy = "Foreground" if is_waiting else "Background"
         preconditions = {"uid": record.metadata["uid"]}
         options = {"propagationPolicy": policy, "preconditions": preconditions}
         self._cluster.delete(*item, options)

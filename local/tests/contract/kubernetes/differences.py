@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from local.tests.contract.kubernetes.cases.deleting import PODS_OF_NODES
 from local.tests.contract.kubernetes.dialogue import Exchange
 from local.tests.contract.kubernetes.masks import differences, read
 
@@ -98,6 +99,12 @@ KNOWN: Mapping[str, tuple[Difference, ...]] = {
             *("body", "body.0.object", "body.1.object"),
         ),
         *_pods("pods of jobs can be listed by node", "body", "body.items.0"),
+        *(one for case in PODS_OF_NODES for one in _pods(case.name, "body")),
+        *_pods("pods that are deleted together have the same grace period", "body.items.0"),
+        *_pods(
+            "a pod on a node exists until its kubelet ends the deletion",
+            *(f"body.{number}.object" for number in range(4)),
+        ),
     ),
 }
 """By the words of the page that describe them."""

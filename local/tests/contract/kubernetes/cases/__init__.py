@@ -9,7 +9,12 @@ from local.tests.contract.kubernetes.cases.bad_requests import (
     SELECTIONS,
     URLS,
 )
-from local.tests.contract.kubernetes.cases.deleting import DELETES, NAMESPACES, OWNERS
+from local.tests.contract.kubernetes.cases.deleting import (
+    DELETES,
+    NAMESPACES,
+    OWNERS,
+    PODS_OF_NODES,
+)
 from local.tests.contract.kubernetes.cases.discovery import DISCOVERY
 from local.tests.contract.kubernetes.cases.events import EVENT_CASES
 from local.tests.contract.kubernetes.cases.fields import FIELDS, RULES, VALIDATION
@@ -35,6 +40,7 @@ CASES: tuple[Case, ...] = (
     *WATCHES,
     *DELETES,
     *OWNERS,
+    *PODS_OF_NODES,
     *NAMESPACES,
     *PERMISSIONS,
     *NODE_PERMISSIONS,

@@ -8,6 +8,7 @@ from typing import Any
 from local.tests.contract.kubernetes.cases.objects import (
     CREATE_WIDGET,
     MAPS,
+    PODS,
     READY,
     THREE,
     WATCH,
@@ -193,6 +194,102 @@ OWNERS = (
             ),
         ),
         get(f"{MAPS}/child").gives(404).eventually(),
+    ),
+)  # fmt: skip
+
+
+def pod(node: str = "node-{ns}", **metadata: Any) -> Step:
+    """Create a Pod. No scheduler and no kubelet handles it."""
+    place = {"nodeName": node} if node else {"schedulerName": "nobody"}
+    spec = {"containers": [{"name": "jax", "image": "jax"}], **place}
+    return post(PODS, {"metadata": {"name": "a", **metadata}, "spec": spec})
+
+
+A_POD, OF_PODS = f"{PODS}/a", f"{PODS}?watch=true&timeoutSeconds=1"
+FORCE = {"gracePeriodSeconds": 0}
+GRACE = "metadata.deletionGracePeriodSeconds"
+IS_DELETED = {"metadata.deletionTimestamp": ANYTHING}
+BLOCKS = {
+    "apiVersion": "cases.example.com/v1",
+    "kind": "Widget",
+    "name": "a",
+    "uid": "{owner}",
+    "blockOwnerDeletion": True,
+}
+
+PODS_OF_NODES = (
+    case(
+        "a pod on a node exists until its kubelet ends the deletion",
+        pod().saves(rv="metadata.resourceVersion"),
+        delete(A_POD).has({**IS_DELETED, GRACE: 30}),
+        get(A_POD).has({**IS_DELETED, GRACE: 30}),
+        patch(f"{A_POD}/status", {"status": {"phase": "Failed"}}).has(IS_DELETED),
+        delete(A_POD, FORCE).has({"kind": "Pod", **IS_DELETED, GRACE: 0}),
+        get(A_POD).gives(404),
+        get(f"{OF_PODS}&resourceVersion={{rv}}").shows(("MODIFIED", "a"), ("MODIFIED", "a"), ("MODIFIED", "a"), ("DELETED", "a")),
+    ),
+    case(
+        "a grace period can be shortened but not extended",
+        pod(),
+        delete(A_POD, {"gracePeriodSeconds": 20}).has({GRACE: 20}).saves(rv="metadata.resourceVersion"),
+        delete(A_POD, {"gracePeriodSeconds": 40}).has({GRACE: 20, "metadata.resourceVersion": "{rv}"}),
+        delete(A_POD).has({GRACE: 20, "metadata.resourceVersion": "{rv}"}),
+        delete(f"{A_POD}?gracePeriodSeconds=5").has({GRACE: 5}),
+        delete(A_POD, {"gracePeriodSeconds": -1}).has({GRACE: 1}),
+        delete(A_POD, FORCE),
+        get(A_POD).gives(404),
+    ),
+    case("a pod without a node is deleted immediately", pod(node=""), delete(A_POD).has({"kind": "Pod", **IS_DELETED, GRACE: 0}), get(A_POD).gives(404)),
+    case(
+        "a pod that has ended is deleted immediately",
+        pod(),
+        patch(f"{A_POD}/status", {"status": {"phase": "Succeeded"}}),
+        delete(A_POD, {"gracePeriodSeconds": 20}).has({GRACE: 0}),
+        get(A_POD).gives(404),
+    ),
+    case(
+        "a pod waits for its finalizers and for its grace period",
+        pod(finalizers=["cases.example.com/hold"]),
+        delete(A_POD),
+        patch(A_POD, REMOVE_FINALIZERS).has({**IS_DELETED, GRACE: 30}),
+        delete(A_POD, FORCE),
+        get(A_POD).gives(404),
+        pod(finalizers=["cases.example.com/hold"]),
+        delete(A_POD, FORCE).has({GRACE: 0}),
+        patch(A_POD, REMOVE_FINALIZERS),
+        get(A_POD).gives(404),
+    ),
+    case(
+        "a dry run of a delete leaves a pod as it is",
+        pod(),
+        delete(A_POD, {"dryRun": ["All"]}).has({GRACE: 30}),
+        get(A_POD).has({GRACE: ABSENT}),
+    ),
+    case(
+        "pods that are deleted together have the same grace period",
+        pod(),
+        delete(PODS, {"gracePeriodSeconds": 20}),
+        get(A_POD).has({**IS_DELETED, GRACE: 20}),
+    ),
+    case(
+        "foreground deletion waits for a pod that does not end",
+        CREATE_WIDGET.saves(owner="metadata.uid"),
+        pod(ownerReferences=[BLOCKS]),
+        delete(f"{WIDGETS}/a", {"propagationPolicy": "Foreground"}),
+        get(A_POD).has({**IS_DELETED, "metadata.finalizers": ABSENT, GRACE: 30}).eventually(),
+        get(f"{WIDGETS}/a").has({"metadata.finalizers": ["foregroundDeletion"]}),
+        delete(f"{WIDGETS}/a").has({"metadata.finalizers": ["foregroundDeletion"]}),
+        delete(A_POD, FORCE),
+        get(f"{WIDGETS}/a").gives(404).eventually(),
+    ),
+    case(
+        "a second delete in the background does not wait for a pod any more",
+        CREATE_WIDGET.saves(owner="metadata.uid"),
+        pod(ownerReferences=[BLOCKS]),
+        delete(f"{WIDGETS}/a", {"propagationPolicy": "Foreground"}),
+        delete(f"{WIDGETS}/a", {"propagationPolicy": "Background"}).has({"status": "Success"}),
+        get(f"{WIDGETS}/a").gives(404),
+        get(A_POD).has({**IS_DELETED, GRACE: 30}).eventually(),
     ),
 )  # fmt: skip
 
