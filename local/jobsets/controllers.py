@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import Enum
 
 from local.gke.kubelets import SIMULATED
@@ -16,12 +16,17 @@ from local.jobsets.objects import (
     PODS,
     STATEFUL_SETS,
     Document,
+    Later,
     Objects,
     Step,
+    condition,
     delete,
     is_deleting,
 )
+from local.kube.controllers.nodes import UNREACHABLE
 
+_TOLERATED = timedelta(seconds=300)
+"""How long Pods tolerate an unreachable Node by default (documented)."""
 _SLICE = "tpu-functions.dev/resource-name"
 """The label of the Nodes of slices, which only have simulated kubelets."""
 
@@ -31,7 +36,7 @@ class Controller(Enum):
 
     JOBSET_CONTROLLER = "JobSet's controller"
     JOB_SELECTOR = "the webhook that writes the selector job-key into Jobs"
-    JOB_CONTROLLER = "the controllers of Jobs and StatefulSets, and the Pod garbage collector"
+    JOB_CONTROLLER = "the controllers of Jobs and StatefulSets, Pod garbage collection and eviction"
     SCHEDULER = "the scheduler"
     KUBELETS = "kubelets"
 
@@ -72,21 +77,38 @@ def decide(
             yield from job.step(one, owned.get(one["metadata"]["uid"], []), now)
         for one in objects.all(STATEFUL_SETS):
             yield from statefulset.step(one, owned.get(one["metadata"]["uid"], []), now)
-    names = {node["metadata"]["name"] for node in nodes}
     if Controller.JOB_CONTROLLER in controllers:
+        by_name = {node["metadata"]["name"]: node for node in nodes}
         for pod in pods:
-            node = pod["spec"].get("nodeName")
-            if node and node not in names and not is_deleting(pod):
-                yield delete(PODS, pod)
+            yield from _evict(pod, by_name, now)
     if Controller.SCHEDULER in controllers:
         yield from scheduler.step(pods, nodes, now)
     if Controller.KUBELETS in controllers:
-        ours = {node["metadata"]["name"] for node in nodes if _is_simulated(node)}
+        ours = {node["metadata"]["name"] for node in nodes if _has_kubelet(node)}
         together = _find_start_times(objects)
         for pod in pods:
             if pod["spec"].get("nodeName") in ours:
                 began = together.get(pod["metadata"]["uid"], _started(pod))
                 yield from kubelet.step(pod, behaviour, now, began=began)
+
+
+def _evict(pod: Document, nodes: Mapping[str, Document], now: datetime) -> Iterator[Step]:
+    """Delete a Pod whose Node is gone; ask for its end if its Node has been unreachable for long."""
+    name = pod["spec"].get("nodeName")
+    if not name:
+        return
+    if name not in nodes:
+        yield delete(PODS, pod, gracePeriodSeconds=0)
+        return
+    taints = nodes[name].get("spec", {}).get("taints") or ()
+    times = [taint["timeAdded"] for taint in taints if _is_unreachable(taint)]
+    if times and not is_deleting(pod):
+        evicted_at = datetime.fromisoformat(times[0]) + _TOLERATED
+        yield delete(PODS, pod) if now >= evicted_at else Later(evicted_at)
+
+
+def _is_unreachable(taint: Document) -> bool:
+    return (taint["key"], taint["effect"]) == (UNREACHABLE, "NoExecute")
 
 
 def _find_start_times(objects: Objects) -> Mapping[str, datetime | None]:
@@ -113,7 +135,8 @@ def _started(pod: Document) -> datetime | None:
     return datetime.fromisoformat(start) if start else None
 
 
-def _is_simulated(node: Document) -> bool:
-    """Whether a Node is simulated; other Nodes have real kubelets."""
+def _has_kubelet(node: Document) -> bool:
+    """Whether a Node has a simulated kubelet that works. Other Nodes have real kubelets."""
     labels = node["metadata"].get("labels") or {}
-    return _SLICE in labels or SIMULATED in labels
+    ready = condition(node, "Ready") or {}
+    return (_SLICE in labels or SIMULATED in labels) and ready.get("status") != "Unknown"

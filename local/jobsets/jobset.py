@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from local.jobsets.objects import (
@@ -18,6 +18,8 @@ from local.jobsets.objects import (
     RESTART_ATTEMPT,
     Call,
     Document,
+    Later,
+    Step,
     condition,
     controlled_by,
     create,
@@ -33,50 +35,85 @@ ENDED = ("Completed", "Failed")
 """The conditions of a finished JobSet."""
 _JOB_ENDED = ("Complete", "Failed")
 _SELECTOR = "job-key"
+_REPLICATED_JOB = f"{JOBSET_PREFIX}/replicatedjob-name"
 
 
 def step(
     jobset: Document, jobs: Sequence[Document], now: datetime, *, adds_selector: bool
-) -> Iterator[Call]:
+) -> Iterator[Step]:
     """Decide the next calls of JobSet's controller. ``adds_selector``: no webhook adds it."""
     if is_deleting(jobset):
         return
-    if is_true(jobset, *ENDED):
-        yield from (
-            delete(JOBS, job)
-            for job in jobs
-            if not is_deleting(job) and not is_true(job, *_JOB_ENDED)
-        )
-        return
     attempt = _restarts(jobset)
-    present = {job["metadata"]["name"]: job for job in jobs}
     current = [job for job in jobs if _attempt(job) == attempt]
-    yield from (
-        delete(JOBS, job, propagationPolicy="Foreground")
-        for job in jobs
-        if _attempt(job) < attempt and not is_deleting(job)
-    )
+    counts = {"replicatedJobsStatus": _count_jobs(jobset, current)}
+    if is_true(jobset, *ENDED):
+        yield from _delete_jobs(job for job in current if not is_true(job, *_JOB_ENDED))
+        yield from patch_status(JOBSETS, jobset, counts)
+        yield from _expire(jobset, now)
+        return
+    present = {job["metadata"]["name"]: job for job in jobs}
+    yield from _delete_jobs(job for job in jobs if _attempt(job) < attempt)
     failed = [job["metadata"]["name"] for job in current if is_true(job, "Failed")]
     wanted = list(_jobs(jobset, attempt, adds_selector=adds_selector))
+    status: Document = {}
     if failed:
-        yield from _fail(jobset, attempt, failed[0], now)
+        status = _fail(jobset, attempt, failed[0], now)
     elif len(current) == len(wanted) and all(is_true(job, "Complete") for job in current):
         message = "jobset completed successfully"
-        yield from _end(jobset, "Completed", "AllJobsCompleted", message, now)
+        status = _end(jobset, "Completed", "AllJobsCompleted", message, now)
     else:
-        yield from _report_suspended(jobset, now)
+        status = _report_suspended(jobset, now)
         yield from _create_jobs(jobset, wanted, present)
+    yield from patch_status(JOBSETS, jobset, {**counts, **status})
 
 
-def _report_suspended(jobset: Document, now: datetime) -> Iterator[Call]:
+def _delete_jobs(jobs: Iterable[Document]) -> Iterator[Call]:
+    for job in jobs:
+        if not is_deleting(job):
+            yield delete(JOBS, job, propagationPolicy="Foreground")
+
+
+def _expire(jobset: Document, now: datetime) -> Iterator[Step]:
+    """Delete a JobSet that has ended, when its ``ttlSecondsAfterFinished`` is over."""
+    ttl_s = jobset["spec"].get("ttlSecondsAfterFinished")
+    ended = next(filter(None, (condition(jobset, kind) for kind in ENDED)), None)
+    if ttl_s is None or ended is None:
+        return
+    at = datetime.fromisoformat(ended["lastTransitionTime"]) + timedelta(seconds=ttl_s)
+    if now < at:
+        yield Later(at)
+    else:
+        yield delete(JOBSETS, jobset, propagationPolicy="Foreground")
+
+
+def _count_jobs(jobset: Document, current: Sequence[Document]) -> list[Document]:
+    """The Jobs of this attempt by replicated Job and state."""
+    counts = {
+        one["name"]: dict.fromkeys(("ready", "succeeded", "failed", "active", "suspended"), 0)
+        for one in jobset["spec"]["replicatedJobs"]
+    }
+    for job in current:
+        count, status = counts[job["metadata"]["labels"][_REPLICATED_JOB]], job.get("status") or {}
+        if is_true(job, *_JOB_ENDED):
+            count["succeeded" if is_true(job, "Complete") else "failed"] += 1
+            continue
+        working = status.get("succeeded", 0) + status.get("ready", 0)
+        count["ready"] += working >= int(job["spec"].get("parallelism", 1))
+        count["active"] += bool(status.get("active"))
+        count["suspended"] += bool(job["spec"].get("suspend"))
+    return [{"name": name, **count} for name, count in counts.items()]
+
+
+def _report_suspended(jobset: Document, now: datetime) -> Document:
     is_suspended = bool(jobset["spec"].get("suspend"))
     words = ("True", "SuspendedJobs", "jobset is suspended")
     if not is_suspended:
         words = ("False", "ResumeJobs", "jobset is resumed")
-    if is_suspended or condition(jobset, "Suspended") is not None:
-        conditions = with_condition(jobset, "Suspended", *words, now)
-        status = {"conditions": conditions, "restarts": _restarts(jobset)}
-        yield from patch_status(JOBSETS, jobset, status)
+    if not is_suspended and condition(jobset, "Suspended") is None:
+        return {}
+    conditions = with_condition(jobset, "Suspended", *words, now)
+    return {"conditions": conditions, "restarts": _restarts(jobset)}
 
 
 def _create_jobs(
@@ -86,26 +123,26 @@ def _create_jobs(
         existing = present.get(job["metadata"]["name"])
         if existing is None:
             yield create(JOBS, jobset["metadata"]["namespace"], job)
+        elif is_true(existing, *_JOB_ENDED):
+            continue
         elif bool(existing["spec"].get("suspend")) != job["spec"]["suspend"]:
             yield patch(JOBS, existing, {"spec": {"suspend": job["spec"]["suspend"]}})
 
 
-def _fail(jobset: Document, attempt: int, job: str, now: datetime) -> Iterator[Call]:
+def _fail(jobset: Document, attempt: int, job: str, now: datetime) -> Document:
     allowed = int((jobset["spec"].get("failurePolicy") or {}).get("maxRestarts") or 0)
     if attempt < allowed:
-        yield from patch_status(JOBSETS, jobset, {"restarts": attempt + 1})
-    else:
-        reason = "ReachedMaxRestarts" if allowed else "FailedJobs"
-        yield from _end(jobset, "Failed", reason, f"jobset failed: job {job} has failed", now)
+        return {"restarts": attempt + 1}
+    reason = "ReachedMaxRestarts" if allowed else "FailedJobs"
+    return _end(jobset, "Failed", reason, f"jobset failed: job {job} has failed", now)
 
 
-def _end(jobset: Document, kind: str, reason: str, message: str, now: datetime) -> Iterator[Call]:
-    status = {
+def _end(jobset: Document, kind: str, reason: str, message: str, now: datetime) -> Document:
+    return {
         "conditions": with_condition(jobset, kind, "True", reason, message, now),
         "restarts": _restarts(jobset),
         "terminalState": kind,
     }
-    yield from patch_status(JOBSETS, jobset, status)
 
 
 def _restarts(jobset: Document) -> int:
@@ -135,7 +172,7 @@ def _job(
     key = hashlib.sha1(f"{metadata['namespace']}/{name}".encode(), usedforsecurity=False)
     labels = {
         JOBSET_NAME: metadata["name"],
-        f"{JOBSET_PREFIX}/replicatedjob-name": replicated["name"],
+        _REPLICATED_JOB: replicated["name"],
         f"{JOBSET_PREFIX}/replicatedjob-replicas": str(replicated.get("replicas", 1)),
         f"{JOBSET_PREFIX}/job-index": str(index),
         RESTART_ATTEMPT: str(attempt),
@@ -147,7 +184,7 @@ def _job(
     topology = _exclusive(jobset, template)
     annotations = labels | ({EXCLUSIVE_TOPOLOGY: topology} if topology else {})
     pod = spec["template"].setdefault("spec", {})
-    pod.setdefault("restartPolicy", "Never")
+    pod.setdefault("restartPolicy", "OnFailure")
     # Not simulated: the headless Service, which publishes the host names.
     pod.setdefault("subdomain", metadata["name"])
     if topology:

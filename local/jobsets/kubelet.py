@@ -23,12 +23,16 @@ from local.jobsets.objects import (
 class PodBehaviour:
     """How long Pods run, those of a Job together, and how they end.
 
-    A Pod with ``restartPolicy: Always`` runs without end. ``ends`` returns the last phase of other Pods:
-    ``Succeeded``, ``Failed``, or empty for one that does not end.
+    A Pod with ``restartPolicy: Always`` runs without end, also one with ``OnFailure`` that fails.
+    ``ends`` returns the last phase of other Pods: ``Succeeded``, ``Failed``, or empty for one that does
+    not end. A Pod that is deleted ends after ``stop_s``, at most its grace period; it never ends if
+    ``hangs`` is true, as with a process that no signal ends.
     """
 
     run_s: float = 60.0
     ends: Callable[[Document], str] = lambda _: "Succeeded"
+    stop_s: float = 1.0
+    hangs: Callable[[Document], bool] = lambda _: False
 
 
 def step(
@@ -41,18 +45,32 @@ def step(
     """
     status = pod.get("status") or {}
     if is_deleting(pod):
-        yield delete(PODS, pod, gracePeriodSeconds=0)
+        yield from _stop(pod, behaviour, now)
     elif status.get("phase", "Pending") == "Pending":
         yield from patch_status(PODS, pod, _running(pod, now))
     elif status["phase"] == "Running":
         yield from _continue(pod, behaviour, now, began)
 
 
+def _stop(pod: Document, behaviour: PodBehaviour, now: datetime) -> Iterator[Step]:
+    if behaviour.hangs(pod):
+        return
+    metadata = pod["metadata"]
+    grace_s = metadata.get("deletionGracePeriodSeconds", 0)
+    end = datetime.fromisoformat(metadata["deletionTimestamp"])
+    stops_at = end - timedelta(seconds=max(0, grace_s - behaviour.stop_s))
+    if now < stops_at:
+        yield Later(stops_at)
+    else:
+        yield delete(PODS, pod, gracePeriodSeconds=0)
+
+
 def _continue(
     pod: Document, behaviour: PodBehaviour, now: datetime, began: datetime | None
 ) -> Iterator[Step]:
     phase = behaviour.ends(pod)
-    if not phase or began is None or pod["spec"].get("restartPolicy", "Always") == "Always":
+    restarts = ("Always", "OnFailure") if phase == "Failed" else ("Always",)
+    if not phase or began is None or pod["spec"].get("restartPolicy", "Always") in restarts:
         return
     ends_at = began + timedelta(seconds=behaviour.run_s)
     if now < ends_at:

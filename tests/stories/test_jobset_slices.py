@@ -338,13 +338,11 @@ def test_a_slice_that_has_lost_a_host_is_recreated_if_configured() -> None:
 def test_a_slice_without_any_host_is_created_again_for_waiting_pods() -> None:
     harness = new_harness(options=helpers.with_heartbeats())
     harness.jobsets.behaviour = RUNS_FOREVER
-    post(harness, spec={**SPOT["spec"], **MAY_RESTART})
+    post(harness, **SPOT)
     until_running(harness)
     before = uid(harness)
     for vm in helpers.vms(harness):
         harness.simulation.gce.faults.preempt(vm)
-    harness.run_for(3 * MINUTE)
-    harness.jobsets.behaviour = FAILS_ONCE
     until(harness, lambda: harness.group(NAME) is not None and uid(harness) != before)
     until_running(harness)
 

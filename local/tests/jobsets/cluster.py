@@ -35,6 +35,8 @@ def jobset(
     suspend: bool = False,
     max_restarts: int = 0,
     selector: Mapping[str, str] = TPU,
+    ttl_s: int | None = None,
+    restart_policy: str = "Never",
 ) -> Manifest:
     """Build a JobSet: ``replicas`` Jobs of ``hosts`` Pods."""
     topology = {"alpha.jobset.sigs.k8s.io/exclusive-topology": SLICE}
@@ -49,7 +51,7 @@ def jobset(
         "backoffLimit": 0,
         "template": {
             "spec": {
-                "restartPolicy": "Never",
+                **({"restartPolicy": restart_policy} if restart_policy else {}),
                 "nodeSelector": dict(selector),
                 "containers": [container],
             }
@@ -62,6 +64,7 @@ def jobset(
         | ({"annotations": topology} if exclusive else {}),
         "spec": {
             "suspend": suspend,
+            **({} if ttl_s is None else {"ttlSecondsAfterFinished": ttl_s}),
             "failurePolicy": {"maxRestarts": max_restarts},
             "replicatedJobs": [{"name": "slice", "replicas": replicas, "template": {"spec": job}}],
         },
@@ -127,8 +130,9 @@ class Cluster:
             **{"Content-Type": "application/merge-patch+json"},
         )
 
-    def delete_jobset(self, name: str = "train") -> None:
-        self.ask("DELETE", f"/apis/jobset.x-k8s.io/v1alpha2/namespaces/default/jobsets/{name}")
+    def delete_jobset(self, name: str = "train", **options: str) -> None:
+        path = f"/apis/jobset.x-k8s.io/v1alpha2/namespaces/default/jobsets/{name}"
+        self.ask("DELETE", path, options)
 
     def jobs(self) -> dict[str, Manifest]:
         return {one["metadata"]["name"]: one for one in self.items("/apis/batch/v1/jobs")}

@@ -181,6 +181,95 @@ def test_pods_of_a_deleted_node_are_recreated() -> None:
     assert cluster.nodes_of_pods() == {f"{FIRST}-0": ""}
 
 
+def running(behaviour: PodBehaviour, **wishes: Any) -> Cluster:
+    """A JobSet of one Job with one Pod, which runs."""
+    cluster = applied(behaviour=behaviour, replicas=1, hosts=1, **wishes)
+    cluster.add_slice("a", FIRST, hosts=1)
+    cluster.run_for(5)
+    return cluster
+
+
+def test_a_deleted_pod_ends_when_its_kubelet_has_stopped_it() -> None:
+    cluster = running(PodBehaviour(ends=lambda _: "", stop_s=20))
+    cluster.delete_jobset(propagationPolicy="Foreground")
+    cluster.run_for(19)
+    (pod,) = cluster.pods().values()
+    assert pod["metadata"]["deletionGracePeriodSeconds"] == 30
+    assert cluster.jobset()["metadata"]["finalizers"] == ["foregroundDeletion"]
+    cluster.run_for(3)
+    assert (cluster.pods(), cluster.jobs(), cluster.jobset()["reason"]) == ({}, {}, "NotFound")
+
+
+def silence(cluster: Cluster) -> None:
+    """Set the Ready condition of the Node as for a kubelet that is gone."""
+    ready = {"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown"}
+    merge = {"Content-Type": "application/merge-patch+json"}
+    cluster.ask("PATCH", "/api/v1/nodes/a-0/status", {"status": {"conditions": [ready]}}, **merge)
+
+
+HANGS: dict[str, tuple[PodBehaviour, Any]] = {
+    "a process that does not end": (PodBehaviour(hangs=lambda _: True), lambda _: None),
+    "a kubelet that is gone": (PodBehaviour(), silence),
+}
+
+
+@pytest.mark.parametrize("behaviour, hurt", HANGS.values(), ids=HANGS)
+def test_a_pod_that_nobody_ends_exists_until_its_node_is_gone(
+    behaviour: PodBehaviour, hurt: Any
+) -> None:
+    cluster = running(behaviour)
+    hurt(cluster)
+    cluster.delete_jobset(propagationPolicy="Foreground")
+    cluster.run_for(3600)
+    assert [pod["status"]["phase"] for pod in cluster.pods().values()] == ["Running"]
+    cluster.ask("DELETE", "/api/v1/nodes/a-0")
+    cluster.run_for(5)
+    assert (cluster.pods(), cluster.jobset()["reason"]) == ({}, "NotFound")
+
+
+def test_a_pod_on_a_node_without_a_kubelet_is_evicted_after_five_minutes() -> None:
+    cluster = running(PodBehaviour(ends=lambda _: ""))
+    silence(cluster)
+    cluster.run_for(290)
+    assert len(cluster.items("/api/v1/pods")) == 1
+    cluster.run_for(20)
+    old, new = sorted(
+        cluster.items("/api/v1/pods"), key=lambda pod: pod["metadata"]["creationTimestamp"]
+    )
+    assert "deletionTimestamp" in old["metadata"]
+    assert new["status"]["phase"] == "Pending"
+
+
+def test_a_jobset_that_has_ended_is_deleted_in_the_foreground_when_its_ttl_is_over() -> None:
+    cluster = running(PodBehaviour(), ttl_s=100)
+    cluster.run_for(70)
+    assert cluster.jobset()["status"]["terminalState"] == "Completed"
+    cluster.run_for(100)
+    assert (cluster.pods(), cluster.jobs(), cluster.jobset()["reason"]) == ({}, {}, "NotFound")
+
+
+def test_the_status_of_a_jobset_counts_its_jobs() -> None:
+    cluster = applied(
+        behaviour=PodBehaviour(
+            ends=lambda pod: "Succeeded" if "slice-0" in pod["metadata"]["name"] else ""
+        )
+    )
+    cluster.add_slice("a", FIRST)
+    cluster.add_slice("b", SECOND)
+    cluster.run_for(10)
+    counts = {"name": "slice", "ready": 2, "succeeded": 0, "failed": 0, "active": 2, "suspended": 0}
+    assert cluster.jobset()["status"]["replicatedJobsStatus"] == [counts]
+    cluster.run_for(90)
+    counts |= {"ready": 1, "succeeded": 1, "active": 1}
+    assert cluster.jobset()["status"]["replicatedJobsStatus"] == [counts]
+
+
+def test_without_a_restart_policy_a_pod_that_fails_is_restarted_in_place() -> None:
+    cluster = running(PodBehaviour(ends=lambda _: "Failed"), restart_policy="")
+    cluster.run_for(600)
+    assert [pod["status"]["phase"] for pod in cluster.pods().values()] == ["Running"]
+
+
 def test_next_to_a_control_plane_no_pods_are_created_or_bound() -> None:
     cluster = Cluster(controllers=BESIDE_A_CONTROL_PLANE)
     cluster.apply(jobset())
