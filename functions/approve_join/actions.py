@@ -36,7 +36,8 @@ class WriteDecision:
 
 @dataclass(frozen=True)
 class Approve:
-    """Approve a request. A permanent rejection by the API server is reported, and ends nothing."""
+    """Approve a request. If the API server rejects that permanently, write a log line, and publish
+    ``if_rejected``; the plan continues."""
 
     decision: WriteDecision
     node: str
@@ -47,8 +48,8 @@ class Approve:
         try:
             self.decision.apply(work)
         except CallError as error:
-            # An API server that has just started answers 403 to calls that it allows a second later. The
-            # frame retries a message after a 403 that is left to it.
+            # An API server that has just started answers 403 to calls that it allows a second later. So
+            # the first 403 is left to the frame, which retries the message.
             may_change = error.http == 403 and not work.trigger.is_redelivered
             if error.http not in _PERMANENT_ERRORS or may_change:
                 raise

@@ -26,8 +26,8 @@ deleted."""
 def decide(observed: ObservedRequests, now: datetime) -> Plan:
     """Approve or deny each request, or leave it pending."""
     assessments = [_assess(candidate, now) for candidate in observed.candidates]
-    # The decision and the report of a request are two objects of the plan: it is reported even if its
-    # decision fails, and before the next request is decided, for which there may be no time.
+    # The decision and the report of a request are two objects of the plan, so that it is reported even
+    # if its decision fails. Both come before the next request, for which there may be no time.
     each = tuple(
         Each(one.name, actions)
         for one in assessments
@@ -81,9 +81,9 @@ class _Assessment:
                 f"VM {node} holds the token {request.token_id} with which the request was made."
             )
             approval = self._build_decision("Approved", APPROVED_BY_US, message)
-            rejected = replace(self, outcome=NOT_APPROVED)
-            triggers = tuple(_plan_triggers([rejected], now))
-            yield actions.Approve(approval, node, self.group_key, triggers)
+            # If the API server rejects the approval, label_node reports it like a missing one.
+            if_rejected = tuple(_plan_triggers([replace(self, outcome=NOT_APPROVED)], now))
+            yield actions.Approve(approval, node, self.group_key, if_rejected)
         if self.outcome == DENIED:
             # The token first: after a crash in between, the request is still pending and is denied.
             yield actions.Revoke(request.token_id, request.name, node, self.group_key)

@@ -100,9 +100,9 @@ def _build_entries(observed: observe.ObservedResources, now: datetime) -> dict[s
     """An entry for each resource that the spec needs.
 
     The entries of a new group are Pending. A group that has our finalizer and no entry has lost its
-    status, and an insert may be in progress: its new entry is Creating since now. It is inserted
-    immediately (the rows of `lifecycle.TABLE` for Creating and `Guard.LOST`), and not first in 5 seconds
-    like one that was read from the status: at worst Compute Engine answers 409.
+    status, and an insert may be in progress: its new entry is Creating since now. For an entry that has
+    just become Creating the step normally waits (`lifecycle.YOUNG`). For this one it inserts immediately
+    (`lifecycle.Guard.LOST`): at worst Compute Engine answers 409.
     """
     group, spec = observed.group, observed.group.spec
     new = Resource(group.resource_name)

@@ -38,7 +38,8 @@ _CREATED = {
 
 @dataclass(frozen=True)
 class CreationReport:
-    """The resources that were read (``None``: absent), and the MIG's members, if they were read."""
+    """What the conditions report, besides the status's entries: the resources that were read (``None``:
+    absent), and the VMs of the MIG, if they were read."""
 
     found: Mapping[str, Found | None]
     members: tuple[ManagedInstance, ...] = ()

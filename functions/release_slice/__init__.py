@@ -62,8 +62,7 @@ def recover(work: SliceWork, error: CallError) -> Plan | None:
     if is_out_of_slots(error, work.provider):
         return Plan(QUEUED, note=str(error))
     if isinstance(error.action, SetReleaseDeadline) and error.reason is not None:
-        # Only the plans for ObservedSlices and ObservedCreation set deadlines. For an
-        # ObservedFailedUpdate the deadline counts as refused already.
+        # Only the plans for these two set deadlines.
         observed: observe.ObservedSlices | observe.ObservedCreation = work.observed
         one = next(one for one in observed.slices if one.existing == error.action.existing)
         refused = observe.with_users(work, replace(one, refusal=str(error)))

@@ -40,8 +40,8 @@ def decide(observed: observe.Observed, now: datetime) -> Plan:
 
 
 def find_gone(work: GroupWork) -> dict[str, Resource]:
-    """The entries of the resources that are gone: as observed or, if the observation has failed, by the
-    status."""
+    """The entries of the resources that are gone: as observed or, if the observation has failed, as the
+    status has them, if tear_down has written it."""
     group, observed = work.group, work.observed
     if isinstance(observed, observe.ObservedRemains):
         transitions = _advance_all(observed, work.now)
