@@ -52,7 +52,6 @@ class ObservedRequests:
     unread: tuple[str, ...] = ()
     """The names of requests that there was no time to read."""
     is_repetition: bool = False
-    """`Work.is_repetition`."""
     errors: tuple[CallError | OutOfTimeError, ...] = ()
     """The errors of requests that could not be read."""
 

@@ -60,7 +60,6 @@ class ObservedVms:
     unread: tuple[str, ...] = ()
     """The names of VMs that there was no time to read."""
     is_repetition: bool = False
-    """`Work.is_repetition`."""
     errors: tuple[CallError | OutOfTimeError, ...] = ()
     """The errors of VMs that could not be read."""
 

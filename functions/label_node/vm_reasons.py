@@ -142,17 +142,13 @@ RULES: tuple[tuple[Reason, Callable[[Input], bool]], ...] = (
     (Reason.NODE_LOST, lambda vm: vm.is_lost and (vm.is_down or vm.node is None)),
     # The VM runs without the Node that it had, and neither its Node's name nor approve_join explains it.
     (Reason.NODE_DELETED, lambda vm: vm.had_node and not (vm.is_misnamed or vm.rejection)),
-    # The VM has not joined, because its Node has another name.
     (Reason.NODE_NAME_MISMATCH, lambda vm: vm.lacks_node and vm.is_misnamed),
-    # The VM has not joined, because approve_join has denied, or does not approve, the request for its
-    # Node's certificate.
     (Reason.JOIN_DENIED, lambda vm: vm.rejection == Reason.JOIN_DENIED),
     (Reason.JOIN_NOT_APPROVED, lambda vm: vm.rejection == Reason.JOIN_NOT_APPROVED),
-    # The VM has not joined in time, and it is not known why.
+    # It is not known why the VM has not joined.
     (Reason.NODE_JOIN_TIMEOUT, lambda vm: vm.lacks_node and vm.is_late),
-    # The VM has joined. Its Node is ready but for the chips.
     (Reason.DEVICE_PLUGIN_MISSING, lambda vm: vm.lacks_chips),
-    # The VM has joined. Its Node is not ready, or was not a moment ago.
+    # The Node is not ready, or was not a moment ago.
     (Reason.NODE_NOT_READY, lambda vm: vm.node is not None and not vm.is_starting),
     # Nothing is wrong yet: the VM waits for capacity or joins, or its Node starts.
     (Reason.AWAITING_NODE_JOIN, lambda _: True),
