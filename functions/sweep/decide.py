@@ -95,13 +95,13 @@ def list_steps(group: AnyGroup, known: Status) -> tuple[str, ...]:
     is_mig_ready, was_complete = known.is_true(Type.MIG_READY), known.completed_at is not None
     have_all_joined = known.is_true(Type.NODES_JOINED)
     # A rejection by create_resources may be outdated: the project may be served again.
-    is_rejected = Type.ACCEPTED in known.conditions and not known.is_true(Type.ACCEPTED)
+    is_rejected = any(_is_not_true(known, kind) for kind in _SPEC_CONDITIONS)
     if not group.is_owned or mig is None or not is_mig_ready or is_rejected:
         steps.append(routes.CREATE_RESOURCES)
     if was_complete or (has_mig and is_mig_ready):
         # All VMs have been created. A slice that was complete is counted whatever its MIG reports,
         # because the event of a loss may be lost.
-        if has_mig and not have_all_joined:
+        if has_mig and (not have_all_joined or _is_not_true(known, Type.TOKENS_INJECTED)):
             steps.append(routes.INJECT_TOKEN)
         steps.append(routes.LABEL_NODE)
     elif has_mig and not (isinstance(group, NodeGroup) and group.spec.is_bulk):
@@ -114,6 +114,10 @@ def list_steps(group: AnyGroup, known: Status) -> tuple[str, ...]:
         if counts.running != counts.ready:
             steps.append(routes.LABEL_NODE)
     return tuple(dict.fromkeys((*steps, *(retry.step for retry in known.retries))))
+
+
+def _is_not_true(known: Status, kind: Type) -> bool:
+    return kind in known.conditions and not known.is_true(kind)
 
 
 def is_due(group: AnyGroup, known: Status, at: datetime) -> bool:

@@ -205,7 +205,7 @@ class Step(Generic[WorkT, ObservedT]):
     ``recover`` returns a plan for a call that failed; ``None`` leaves the error to the frame.
     ``recovers_each``: ``recover`` gets the error of each object of a plan, not only one of them, and
     its plan replaces the rest of that object's actions.
-    ``give_up`` returns a plan that reports a transient error when only the sweep retries.
+    ``give_up`` returns a plan that reports a transient error, or a crash, when only the sweep retries.
     ``snapshot``: the rules by which observed values are written to the log; ``None``: they are not.
     """
 
@@ -225,6 +225,14 @@ class Step(Generic[WorkT, ObservedT]):
         except (CallError, OutOfTimeError) as error:
             if invocation.is_last_try and is_retried(error):
                 self._report(invocation, error)
+            raise
+        except AccessError:
+            raise  # nothing can be written
+        except Exception as error:
+            if invocation.is_last_try:
+                # Without its text, which is for developers.
+                text = f"unexpected {type(error).__name__}; the step's log has the traceback"
+                self._report(invocation, RuntimeError(text))
             raise
 
     def _run(self, invocation: Invocation) -> Answer:
@@ -291,7 +299,7 @@ class Step(Generic[WorkT, ObservedT]):
         try:
             work = self.open(invocation, False)
             execute(self.give_up(work, error), work)
-        except (CallError, OutOfTimeError, StaleObservation, NothingToDo, AccessError) as second:
+        except Exception as second:  # noqa: BLE001 - the first error is the one to raise
             invocation.facts.setdefault("left_undone", []).append(str(second))
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
+
+from shared.base.documents import Document
 
 _ANOTHER_CA = frozenset({2, 7, 18, 19, 20, 21})
 _ANOTHER_NAME = frozenset({62, 64})
@@ -32,16 +34,14 @@ def explain(error: BaseException, trust: str = "") -> str:
     return "no answer in time" if is_late else type(causes[-1]).__name__
 
 
-def is_answer_of_api(error: Any) -> bool:
-    """Whether an error of a Google client is an answer of the API itself, which is JSON.
-
-    A proxy, a load balancer or a wrong address may answer in its place. Its 404 does not show that a
-    resource is gone.
-    """
+def find_error_of_api(error: Any) -> Document | None:
+    """What the API itself says about an error of a Google client; ``None`` if the answer is not the
+    API's, which is JSON with an ``error``."""
     try:
-        return "error" in error.response.json()
-    except (AttributeError, TypeError, ValueError):
-        return False
+        said = error.response.json()["error"]
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return None
+    return said if isinstance(said, Mapping) else None
 
 
 def explain_page(error: Any) -> str:

@@ -140,9 +140,10 @@ _OF_ALL = (
         ErrorKind.IN_USE,
         code=r"resourceInUseByAnotherResource|RESOURCE_IN_USE_BY_ANOTHER_RESOURCE",
     ),
-    _rule(ErrorKind.TRANSIENT, http=(408, 409, 412, 500, 502, 503, 504)),
+    _rule(ErrorKind.TRANSIENT, http=(408, 409, 412, *range(500, 600))),
     _rule(
-        ErrorKind.TRANSIENT, code=r"^INTERNAL_ERROR$|^backendError$|^internalError$|^unreachable$"
+        ErrorKind.TRANSIENT,
+        code=r"^INTERNAL_ERROR$|^backendError$|^internalError$|^unreachable$|^unparsable$",
     ),
     _rule(Reason.REFUSED),
 )

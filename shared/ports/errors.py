@@ -6,6 +6,9 @@ from dataclasses import dataclass, replace
 
 from shared.ports.error_reasons import ErrorKind, classify_answer
 
+UNPARSABLE = "unparsable"
+"""The code of an answer that cannot be parsed. Such an error is transient."""
+
 
 @dataclass(frozen=True)
 class About:

@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Literal
 
+from shared.base.documents import Document, read_mappings, read_text
 from shared.base.names import NODE_POOLS
-from shared.ports.connection_errors import explain_page, is_answer_of_api
-from shared.ports.errors import About, CallError
+from shared.ports.errors import About
 from shared.ports.google_credentials import Headers, LazyClients
 
 GkeMethod = Literal[
@@ -31,6 +31,12 @@ class GkeClient(LazyClients):
 
         return partial(ClusterManagerClient, transport="rest")
 
+    def read_error(self, error: Any, said: Document) -> tuple[str, str]:
+        """GKE's code, and its message without the client's prefix."""
+        first: Document = next(read_mappings(said, "errors"), {})
+        code = error.reason or read_text(first, "reason") or read_text(said, "status")
+        return str(code), read_text(said, "message") or str(error.message)
+
     def call(
         self, method: GkeMethod, request: Mapping[str, Any], remaining_s: Callable[[], float]
     ) -> dict[str, Any]:
@@ -38,10 +44,7 @@ class GkeClient(LazyClients):
 
         ``remaining_s`` says how many seconds are left for calls; it raises `OutOfTimeError` at the end.
         """
-        from google.api_core import exceptions
-        from google.auth.exceptions import GoogleAuthError
         from google.cloud.container_v1 import types
-        from requests import RequestException
 
         name = f"nodePools.{method.partition('_')[0]}"
         created, path = request.get("nodePool", {}), request.get("name", "")
@@ -53,29 +56,10 @@ class GkeClient(LazyClients):
         def send(headers: Headers, timeout_s: float) -> Any:
             return call(request=message, timeout=timeout_s, retry=None, metadata=headers)
 
-        try:
-            answer = self.credentials.call(send, remaining_s)
-        except exceptions.GoogleAPICallError as error:
-            raise _call_error(name, about, error) from error
-        except (RequestException, GoogleAuthError) as error:
-            raise CallError(name, 0, "unreachable", type(error).__name__, about) from error
+        answer = self.send(name, about, send, remaining_s)
         document: dict[str, Any] = json.loads(
             type(answer).to_json(
                 answer, use_integers_for_enums=False, always_print_fields_with_no_presence=False
             )
         )
         return document
-
-
-def _call_error(call: str, about: About, error: Any) -> CallError:
-    """GKE's message, without the client's prefix."""
-    if error.code == 404 and not is_answer_of_api(error):
-        return CallError(call, 0, "unreachable", explain_page(error), about)
-    try:
-        said = error.response.json()["error"]
-        details = said.get("errors") or [{}]
-        code = error.reason or details[0].get("reason") or said.get("status") or ""
-        message = said.get("message") or ""
-    except (AttributeError, KeyError, TypeError, ValueError):
-        code, message = "", error.message
-    return CallError(call, int(error.code or 0), str(code), str(message), about)

@@ -11,8 +11,9 @@ import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from shared.ports.connection_errors import explain
-from shared.ports.errors import CallError
+from shared.base.documents import Document
+from shared.ports.connection_errors import explain, explain_page, find_error_of_api
+from shared.ports.errors import UNPARSABLE, About, CallError
 
 Headers = tuple[tuple[str, str], ...]
 AnswerT = TypeVar("AnswerT")
@@ -102,6 +103,41 @@ class LazyClients:
         """Import the class of a service's client."""
         raise NotImplementedError
 
+    def read_error(self, error: Any, said: Document) -> tuple[str, str]:
+        """The code and the message of an error. ``said`` is what the API says about it, or empty."""
+        raise NotImplementedError
+
+    def send(
+        self,
+        name: str,
+        about: About,
+        call: Callable[[Headers, float], AnswerT],
+        remaining_s: Callable[[], float],
+    ) -> AnswerT:
+        """Make a request. Raises `CallError`.
+
+        An error in another form than the API's shows nothing about the resource: a proxy, a load
+        balancer or a wrong address may have answered.
+        """
+        from google.api_core.exceptions import GoogleAPICallError
+        from google.auth.exceptions import GoogleAuthError
+        from google.protobuf.json_format import ParseError
+        from requests import RequestException
+
+        try:
+            return self.credentials.call(call, remaining_s)
+        except GoogleAPICallError as error:
+            http, said = int(error.code or 0), find_error_of_api(error)
+            if said is None and 400 <= http < 500 and http != 429:
+                raise CallError(name, 0, "unreachable", explain_page(error), about) from error
+            raise CallError(name, http, *self.read_error(error, said or {}), about) from error
+        except (RequestException, GoogleAuthError) as error:
+            raise CallError(name, 0, "unreachable", type(error).__name__, about) from error
+        # The libraries' errors for an answer that they cannot parse. Their texts may quote it.
+        except (ParseError, AttributeError, KeyError, TypeError, UnicodeError) as error:
+            why = f"the answer cannot be parsed ({type(error).__name__})"
+            raise CallError(name, 0, UNPARSABLE, why, about) from error
+
     def _open(self, service: str) -> Any:
         from google.api_core.client_options import ClientOptions
 
@@ -112,9 +148,18 @@ class LazyClients:
         session = client.transport._session
         # Without this, the session would refresh the token after a 401 and send the request again.
         session._max_refresh_attempts = 0
+        session.hooks["response"].append(_check_is_object)
         if self._prepare is not None:
             self._prepare(session)
         return client
+
+
+def _check_is_object(answer: Any, **_: Any) -> None:
+    """Raise an error for a success without a JSON object: the libraries read some as empty lists."""
+    from requests.exceptions import InvalidJSONError
+
+    if answer.ok and not answer.content.lstrip().startswith(b"{"):
+        raise InvalidJSONError("the answer is not a JSON object")
 
 
 def _load_default() -> Any:

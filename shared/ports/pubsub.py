@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from shared.base.names import topic_id
-from shared.ports.errors import About, CallError
+from shared.ports.errors import UNPARSABLE, About, CallError
 
 _PUBLISH_TIMEOUT_S = 10.0
 _MESSAGES_A_CALL = 1_000
@@ -52,7 +52,11 @@ class Topics:
             http = int(getattr(error, "code", None) or 0)
             code, about = "refused" if http else "unreachable", About("topics", name)
             raise CallError(f"publish to {name}", http, code, str(error), about) from error
-        return [str(message_id) for message_id in answer.message_ids]
+        ids = [str(message_id) for message_id in answer.message_ids]
+        if len(ids) != len(messages):
+            why = f"the answer has {len(ids)} message ids for {len(messages)} messages"
+            raise CallError(f"publish to {name}", 0, UNPARSABLE, why, About("topics", name))
+        return ids
 
     def _get_client(self) -> Any:
         with self._lock:

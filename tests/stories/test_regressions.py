@@ -10,6 +10,7 @@ import yaml
 
 from local.cloud.simulation import Options
 from shared.base.names import RESOURCE_NAME_LABEL, VM_ID_LABEL
+from shared.node_groups.status import Type
 from tests.stories import helpers
 from tests.stories.calls import CallCounter
 from tests.stories.errors import INJECTED_ERRORS, denied, notes
@@ -135,3 +136,26 @@ def test_an_invalid_time_in_a_status_does_not_keep_the_sweep_from_other_groups()
     assert answer["status"]["completedAt"] == odd
     harness.apply(manifest("other"))
     helpers.until_ready(harness, "other", 2 * HOUR)
+
+
+@pytest.mark.parametrize("kind", Type)
+def test_the_sweep_alone_heals_each_condition(kind: Type) -> None:
+    """Somebody has restored an older status, or has edited it."""
+    harness = helpers.ready(manifest(), Options(relays=False, sinks=False))
+    before = conditions(harness)
+    assert before[kind]["status"] == "True"
+    edited = {**before, kind: {**before[kind], "status": "False", "message": "edited"}}
+    change = {"status": {"conditions": list(edited.values())}}
+    helpers.patch(harness, f"{helpers.group_path()}/status", change)
+    harness.run_for(2 * HOUR)
+    after = conditions(harness)
+    assert after.keys() == before.keys()
+    assert {name for name, one in after.items() if one["status"] != "True"} == set()
+    assert after[kind]["message"] == before[kind]["message"]
+
+
+def conditions(harness: Harness) -> dict[str, dict[str, Any]]:
+    """The conditions of the group by type."""
+    group = harness.group(helpers.NAME)
+    assert group is not None
+    return {one["type"]: one for one in group["status"]["conditions"]}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -61,6 +62,51 @@ def test_a_transient_error_is_reported_after_ten_minutes_and_cleared_when_it_end
     assert retries(harness) == []
     assert helpers.condition_of(harness) == ("True", "Ready", "All nodes are ready")
     helpers.assert_deleted_completely(harness)
+
+
+def crash() -> Response:
+    raise RuntimeError("a bug")
+
+
+ODD_ANSWERS: dict[str, tuple[Callable[[], Response], str]] = {
+    "HTML": (lambda: Response(200, {}, b"<html>"), "unreachable: InvalidJSONError"),
+    "null in a list": (
+        lambda: Response(200, {}, b'{"error": {"errors": [null]}}'),
+        "unparsable: the answer cannot be parsed (ParseError)",
+    ),
+    "a text as error": (
+        lambda: Response(400, {}, b'"error"'),
+        "unparsable: the answer cannot be parsed (AttributeError)",
+    ),
+    "a page as error": (
+        lambda: Response(403, {}, b"<html>Sign in</html>"),
+        "another server answers in place of the API (403)",
+    ),
+    "a bug": (crash, "unexpected RuntimeError; the step's log has the traceback"),
+}
+
+
+@pytest.mark.parametrize("case", ODD_ANSWERS.values(), ids=ODD_ANSWERS)
+def test_an_answer_that_cannot_be_parsed_and_a_crash_are_reported_until_they_end(
+    case: tuple[Callable[[], Response], str],
+) -> None:
+    answer, text = case
+    harness = Harness()
+    harness.may_crash = answer is crash
+    harness.hooks.instead = lambda _, call: (
+        answer() if call.startswith("POST") and call.endswith("/instanceGroupManagers") else None
+    )
+    harness.apply(manifest())
+    harness.run_for(MINUTE)
+    assert [entry["step"] for entry in retries(harness)] == [CREATE]
+    harness.run_for(25 * MINUTE)
+    message = helpers.condition_of(harness)[2]
+    assert "create_resources has failed since 20" in message
+    assert text in message
+    harness.hooks.instead = lambda _step, _call: None
+    helpers.until_ready(harness)
+    harness.run_for(30 * MINUTE)
+    assert retries(harness) == []
 
 
 def test_a_deletion_without_an_answer_reports_that() -> None:

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from shared.base.names import MIGS, POLICIES, TEMPLATES, VMS
-from shared.ports.connection_errors import explain_page, is_answer_of_api
 from shared.ports.error_reasons import ErrorKind
 from shared.ports.errors import About, CallError
 from shared.ports.gce.clients import Clients
@@ -270,10 +269,6 @@ class Gce:
         self, service: str, method: str, *, about: About | None = None, **request: Any
     ) -> Any:
         """Make one request. ``about`` must be given if the request does not name it."""
-        from google.api_core import exceptions
-        from google.auth.exceptions import GoogleAuthError
-        from requests import RequestException
-
         name = f"{service}.{method.removesuffix('_unary')}"
         if about is None:
             kind, field = _KINDS[service]
@@ -285,15 +280,4 @@ class Gce:
             self.calls += 1
             return call(request=request, timeout=timeout_s, retry=None, metadata=headers)
 
-        try:
-            return self._clients.credentials.call(send, self._remaining_s)
-        except exceptions.GoogleAPICallError as error:
-            if error.code == 404 and not is_answer_of_api(error):
-                raise CallError(name, 0, "unreachable", explain_page(error), about) from error
-            first = next(iter(error.errors or ()), None)
-            details = first if isinstance(first, Mapping) else {}
-            code = details.get("reason") or getattr(error, "reason", None) or ""
-            message = details.get("message") or error.message or ""
-            raise CallError(name, int(error.code or 0), code, message, about) from error
-        except (RequestException, GoogleAuthError) as error:
-            raise CallError(name, 0, "unreachable", type(error).__name__, about) from error
+        return self._clients.send(name, about, send, self._remaining_s)

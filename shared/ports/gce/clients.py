@@ -14,6 +14,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
+from shared.base.documents import Document, read_mappings, read_text
 from shared.ports.google_credentials import LazyClients
 
 
@@ -27,6 +28,12 @@ class Clients(LazyClients):
         words = "".join(part.capitalize() for part in service.split("_"))
         found: Callable[..., Any] = getattr(module, f"{words}Client")
         return found
+
+    def read_error(self, error: Any, said: Document) -> tuple[str, str]:
+        """Compute Engine's code and message of the first error."""
+        first: Document = next(read_mappings(said, "errors"), {})
+        code = read_text(first, "reason") or error.reason or ""
+        return str(code), read_text(first, "message") or str(error.message)
 
 
 class _UnloadedPackage(ModuleType):

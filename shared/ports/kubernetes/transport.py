@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from shared.base.documents import parse_json
+from shared.base.documents import parse_json, read_text
 from shared.ports.connection_errors import explain
 from shared.ports.error_reasons import ErrorKind
-from shared.ports.errors import About, CallError
+from shared.ports.errors import UNPARSABLE, About, CallError
 from shared.ports.kubernetes.access import Session
 from shared.ports.kubernetes.connection import Connection
 
@@ -125,15 +125,15 @@ class Transport:
             session = self._connection.renew(session, self._remaining_s)
             status, raw = self._send(session, name, (method, target, body, media))
         document = _decode(raw)
-        if "kind" not in document and (status < 300 or status == 404):
-            # No proof that an object is absent.
-            said = (raw or b"").decode(errors="replace")[:200]
-            raise CallError(name, 503, NOT_SERVED, f"{_NOT_SERVED}: {said}", about)
+        said = read_text(document, "message") or (raw or b"").decode(errors="replace")[:200]
+        # Another form proves nothing, such as that an object is absent. A server that is busy or has an
+        # error, and one that knows no such user, may answer with a text.
+        if not _is_of_api(document, status) and status < 500 and status not in (401, 429):
+            code = NOT_SERVED if status == 404 else UNPARSABLE
+            raise CallError(name, 503, code, f"{_NOT_SERVED}: {said}", about)
         if status >= 300:
-            said = document.get("message") or (raw or b"").decode(errors="replace")[:200]
             hint = f" ({self._connection.hint})" if status == 401 else ""
-            code = document.get("reason") or ""
-            raise CallError(name, status, code, f"{said}{hint}", about)
+            raise CallError(name, status, read_text(document, "reason"), f"{said}{hint}", about)
         return document
 
     def _send(
@@ -163,6 +163,18 @@ class Transport:
 def _find_about(target: Target, body: Mapping[str, Any] | None) -> About:
     created = (body or {}).get("metadata") or {}
     return About(target.kind, target.name or created.get("name", ""))
+
+
+def _is_of_api(document: Mapping[str, Any], status: int) -> bool:
+    """Whether an answer has the form of an object or a list, or of a refusal."""
+    kind = read_text(document, "kind")
+    if status >= 300 or kind in ("", "Status"):
+        return kind != ""
+    items = document.get("items", None if kind.endswith("List") else [])
+    return isinstance(items, list) and all(
+        isinstance(one, Mapping) and isinstance(one.get("metadata"), Mapping)
+        for one in (document, *items)
+    )
 
 
 def _decode(raw: bytes | None) -> dict[str, Any]:

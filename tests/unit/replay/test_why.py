@@ -53,7 +53,8 @@ def _record() -> tuple[Tool, set[str]]:
         if step != "label_node" or not left or not call.startswith(f"{left[0]} /api/v1/nodes"):
             return None
         left.pop(0)
-        return Response.of_json({"message": "forbidden", "reason": "Forbidden"}, 403)
+        status = {"kind": "Status", "message": "forbidden", "reason": "Forbidden"}
+        return Response.of_json(status, 403)
 
     harness.hooks.after = note_tokens
     harness.simulation.gce.faults.set_capacity(*STOCKOUT, 0)

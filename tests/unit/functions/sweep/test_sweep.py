@@ -346,6 +346,23 @@ def test_a_resync_is_sent_only_to_steps_that_can_observe_something(
     assert list_steps(about, status) == steps
 
 
+OWNERS = {
+    **dict.fromkeys((Type.ACCEPTED, Type.POLICY_READY, Type.TEMPLATE_READY, Type.MIG_READY), "create_resources"),
+    Type.TOKENS_INJECTED: "inject_token",
+    **dict.fromkeys((Type.NODES_JOINED, Type.INTERCONNECT_READY, Type.READY), "label_node"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", Type)
+def test_the_owner_of_each_condition_that_is_not_true_gets_a_resync(kind: Type) -> None:
+    """Whatever else is true: somebody may have edited or restored the status."""
+    others = [one for one in Type if one is not kind]
+    status = known(*others, false=kind, resources=EXISTING, completed_at=CREATED)
+    steps = list_steps(BULK, status)
+    assert OWNERS[kind] in steps
+    assert set(steps) <= {OWNERS[kind], "label_node", "inject_token"}
+
+
 def test_a_paused_group_with_a_resource_is_not_settled() -> None:
     paused = group(annotations=PAUSED)
     states = {

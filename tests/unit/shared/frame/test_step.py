@@ -139,6 +139,7 @@ def test_a_step_ignores_a_message_about_another_kind() -> None:
     assert answer == Answer(204, "NotForThisStep", "Added triggers other steps")
 
 
+CRASH = "unexpected KeyError; the step's log has the traceback"
 REPORTED: dict[str, tuple[Run, str, int, list[str]]] = {
     "the last attempt": (raise_call_error(503), "Added", 5, ["GET /x: 503 Because: no"]),
     "an earlier attempt": (raise_call_error(503), "Added", 4, []),
@@ -150,6 +151,10 @@ REPORTED: dict[str, tuple[Run, str, int, list[str]]] = {
     ),
     "an error of the user": (raise_call_error(400), "Added", 5, []),
     "out of time": (fail(OutOfTimeError("slow")), "Added", 5, ["slow"]),
+    "a crash": (crash, "Added", 5, [CRASH]),
+    "a crash of an earlier attempt": (crash, "Added", 4, []),
+    "a crash of a resync": (crash, "Resync", 1, [CRASH]),
+    "no access to the cluster": (fail(AccessError("no kubeconfig")), "Added", 5, []),
 }
 
 
@@ -203,6 +208,7 @@ REPORTS: dict[str, tuple[Exception, str]] = {
     "no time": (OutOfTimeError("slow"), "slow"),
     "the status has changed": (StaleObservation("it was written"), "it was written"),
     "no access to the cluster": (AccessError("no kubeconfig"), "no kubeconfig"),
+    "a crash": (KeyError("apiVersion"), "'apiVersion'"),
 }
 
 

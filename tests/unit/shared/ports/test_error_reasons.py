@@ -250,7 +250,7 @@ BY_STATUS = {
     404: Verdict(ErrorKind.ABSENT),
     **dict.fromkeys((409, 412), Verdict(ErrorKind.CONFLICT)),
     429: Verdict(ErrorKind.RATE_LIMIT),
-    **dict.fromkeys((408, 500, 502, 503, 504), Verdict(ErrorKind.TRANSIENT)),
+    **dict.fromkeys((408, *range(500, 512)), Verdict(ErrorKind.TRANSIENT)),
 }
 
 

@@ -217,7 +217,7 @@ class Pages:
         self.continue_tokens.append(request.argument("continue"))
         page: dict[str, Any] = {
             "kind": "TPUNodeGroupList",
-            "items": [{"n": 1}],
+            "items": [{"metadata": {"name": "a"}}],
             "metadata": {"continue": str(len(self.continue_tokens))},
         }
         return Response(200, {}, json.dumps(page).encode())
