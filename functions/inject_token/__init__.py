@@ -13,7 +13,7 @@ Any other trigger names VMs. The step does this for each of them that has not jo
 can be written (a repetition also revokes the token of a VM that has joined: an earlier attempt may have
 failed between items 3 and 4):
 
-1. Delete the stale Node of its predecessor.
+1. Delete its stale Node (`membership.is_stale`).
 2. Write a new token to the metadata by one setMetadata, unless the old one is valid for ten more
    minutes. If the cluster's CA has changed since, the metadata is written with the old token and the
    hash of the new CA.

@@ -72,7 +72,7 @@ class RevokeIfJoined:
     token_id: str
     vm: str
     stale_uid: str = ""
-    """The uid of the Node of the VM's predecessor, which has been deleted."""
+    """The uid of the VM's stale Node, which has been deleted."""
 
     def apply(self, work: GroupWork) -> None:
         try:

@@ -95,21 +95,21 @@ def _plan_injection(observed: ObservedVms, vm: Vm, now: datetime) -> Iterator[Ac
 def _plan_resync(observed: ObservedVms, now: datetime) -> Plan:
     """Publish the names of all VMs that need an injection, and report how many have a token."""
     group = observed.group
-    unjoined: list[str] = []
-    needy: list[str] = []
+    waiting: list[str] = []
+    to_inject: list[str] = []
     done = 0
     for vm in observed.vms:
         name, token = vm.instance.name, vm.token
         done += vm.has_joined or (token is not None and token.expires > now)
         if vm.has_joined or not _is_metadata_writable(vm, observed.trigger):
             continue
-        unjoined.append(name)
+        waiting.append(name)
         is_expiring = token is None or token.expires - now < MIN_LEFT
         is_unused = token is not None and now - (token.expires - TOKEN_LIFE) >= UNUSED_AFTER
         if is_expiring or is_unused or vm.is_node_stale:
-            needy.append(name)
-    sends = tuple(_build_messages(observed, needy, now))
-    known = tokens_condition.add_condition(group, observed.status, unjoined, done, now)
+            to_inject.append(name)
+    sends = tuple(_build_messages(observed, to_inject, now))
+    known = tokens_condition.add_condition(group, observed.status, waiting, done, now)
     return Plan(
         "PublishingVMs" if sends else "AllHaveTokens",
         each=tuple(Each("", (send,)) for send in sends),

@@ -32,7 +32,7 @@ class Vm:
     written (`find_token`)."""
 
     is_node_stale: bool = False
-    """The Node is of a predecessor with the same name."""
+    """The Node remains from an earlier VM with this name."""
 
     @property
     def has_joined(self) -> bool:

@@ -89,7 +89,7 @@ def _plan_node(observed: ObservedNodes, node: Node, now: datetime) -> Iterator[A
         token = find_token(instance.metadata, now)
         if token is not None:
             yield RevokeToken(token.id, node.vm)
-    patch = membership.proof_patch(group, node, observed.status.machine_type, instance)
+    patch = membership.build_node_patch(group, node, observed.status.machine_type, instance)
     if patch:
         yield PatchNode(node.name, node.uid, patch)
 

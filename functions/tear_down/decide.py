@@ -12,7 +12,7 @@ from shared.frame.plan import Action, Each, Plan, Send
 from shared.node_groups import readiness
 from shared.node_groups.actions import DeleteNode, PatchNode
 from shared.node_groups.lifecycle import ResourceAction, Transition, announce_deletion
-from shared.node_groups.membership import may_match, proof_patch
+from shared.node_groups.membership import build_node_patch, may_match
 from shared.node_groups.node_group import NodeGroup
 from shared.node_groups.status import MIG, Counts, Resource, State
 from shared.node_groups.unreadable import list_remaining, restore_entries
@@ -143,7 +143,7 @@ def _plan_labels(observed: observe.ObservedRemains) -> Iterator[PatchNode]:
     for node in observed.nodes:
         if node.vm not in vms or not may_match(observed.group, node):
             continue
-        patch = dict(proof_patch(observed.group, node, machine_type, vms[node.vm]))
+        patch = dict(build_node_patch(observed.group, node, machine_type, vms[node.vm]))
         if not node.is_unschedulable:
             patch["spec"] = {**patch.get("spec", {}), "unschedulable": True}
         if patch:

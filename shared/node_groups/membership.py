@@ -1,4 +1,4 @@
-"""Whether a Node belongs to a VM of a group, and the patch that records the proof.
+"""Which Node is which VM's, and the patch that records the proof on the Node.
 
 No proof uses a time: the clocks of the API server, Compute Engine and the VMs may be minutes apart.
 `docs/decisions/clocks.md` lists the evidence and what each piece proves.
@@ -50,7 +50,7 @@ def is_stale(group: NodeGroup, node: Node, instance: Instance) -> bool:
     return is_proved_for_other or (TOKEN_KEY not in instance.metadata and node.is_silent)
 
 
-def proof_patch(
+def build_node_patch(
     group: NodeGroup, node: Node, machine_type: str, instance: Instance | None
 ) -> dict[str, dict[str, Any]]:
     """The merge patch that corrects a Node's labels and taints; empty if they are correct.

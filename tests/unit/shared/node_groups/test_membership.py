@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from shared.base.names import BOOT_ID_LABEL, VM_ID_LABEL
-from shared.node_groups.membership import is_match, is_stale, proof_patch
+from shared.node_groups.membership import build_node_patch, is_match, is_stale
 from shared.ports.gce.values import Instance
 from shared.ports.kubernetes.nodes import Node
 from tests.support.builders import group
@@ -84,7 +84,7 @@ def test_a_node_of_a_group_without_bootstrap_tokens_is_matched_by_proof_or_boot(
 
 
 def labels(candidate: Node, instance: Instance | None) -> dict[str, str]:
-    patch = proof_patch(WITHOUT_TOKENS, candidate, "tpu7x-standard-4t", instance)
+    patch = build_node_patch(WITHOUT_TOKENS, candidate, "tpu7x-standard-4t", instance)
     found: dict[str, str] = patch.get("metadata", {}).get("labels", {})
     return found
 
@@ -92,7 +92,7 @@ def labels(candidate: Node, instance: Instance | None) -> dict[str, str]:
 def test_the_proof_names_the_vm_and_without_bootstrap_tokens_the_boot() -> None:
     proof = labels(node(proved=False, boot="first"), RENEWED)
     assert (proof[VM_ID_LABEL], proof[BOOT_ID_LABEL]) == ("43", "first")
-    assert BOOT_ID_LABEL not in str(proof_patch(WITH_TOKENS, node(boot="first"), "", vm()))
+    assert BOOT_ID_LABEL not in str(build_node_patch(WITH_TOKENS, node(boot="first"), "", vm()))
 
 
 def test_the_recorded_boot_is_updated_after_a_reboot_if_the_vm_was_read() -> None:
