@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -20,15 +21,22 @@ from shared.node_groups.status import (
     Status,
     Type,
 )
+from shared.ports.error_reasons import rank
 from shared.ports.gce.values import ManagedInstance, Mig, Template
 
 Words = tuple[bool, str, str]
 """A condition's status, reason and message."""
+_CONFIG = "spec.instanceConfig."
 _FIELDS = {
-    "disk type": "spec.instanceConfig.diskType",
-    "Unsupported TPU configuration": "spec.topology",
+    r"disk type|\.diskType'": "spec.instanceConfig.diskType",
+    r"Unsupported TPU configuration": "spec.topology",
+    r"for given accelerator topology but was": "spec.nodeCount",
+    r"\.sourceImage'|/images/\S+ was not found": "spec.instanceConfig.image",
+    r"\.(sub)?network'|/subnetworks/\S+ was not found": "spec.instanceConfig.subnetwork",
+    r"\.machineType'": "spec.instanceConfig.machineType",
+    r"Unknown (zone|region)": "spec.nodeLocation",
 }
-"""The field of the spec that an error message of Compute Engine concerns."""
+"""The field of the spec that an error message of Compute Engine concerns, by the message's words."""
 _CREATED = {
     POLICY: "WorkloadPolicy provisioned successfully",
     TEMPLATE: "InstanceTemplate provisioned successfully",
@@ -92,7 +100,7 @@ class CreationReport:
             error = resource.error
             code = f" ({error.code})" if error.code else ""
             text = f"{noun} {resource.name}: {error.message}{code}. {find_advice(error.reason)}"
-            return False, error.reason, _with_field(error.reason, text).rstrip()
+            return False, error.reason, _with_field(group, error.reason, text).rstrip()
         if group.is_paused:
             return False, Reason.PAUSED, REASONS[Reason.PAUSED]
         if resource.state is State.PENDING:
@@ -112,23 +120,26 @@ class CreationReport:
             errors = [(found.uri, error) for error in found.errors]
             for member in self.members:
                 errors += [(f"VM {member.name} of {found.uri}", error) for error in member.errors]
-            for subject, error in errors:  # the first one that is not transient
+            errors.sort(key=lambda one: (rank(one[1].verdict), one[0]))
+            for subject, error in errors[:1]:
                 reason = error.reason
                 if reason is not None:
                     text = f"{subject}: {error.message} ({error.code}). {REASONS[reason]}"
-                    return False, reason, _with_field(reason, text)
+                    return False, reason, _with_field(group, reason, text)
         if found.is_bulk_in_progress or (found.creating > 0 and known.completed_at is None):
             count = found.creating or desired
             return False, Reason.PROVISIONING, f"Waiting for Compute Engine to create {count} VMs"
         return True, "Ready", _CREATED[MIG]
 
 
-def _with_field(reason: str, message: str) -> str:
+def _with_field(group: NodeGroup, reason: str, message: str) -> str:
     """The message, prefixed with the field of the spec that it concerns, if that is known.
 
     The status keeps the text of an error alone, so the field is found by its words.
     """
-    if reason != Reason.INVALID_SPEC:
+    if reason not in (Reason.INVALID_SPEC, Reason.REFUSED):
         return message
-    field = next((path for words, path in _FIELDS.items() if words in message), "")
+    field = next((path for words, path in _FIELDS.items() if re.search(words, message)), "")
+    if field.startswith(_CONFIG) and not isinstance(group.spec.source, InstanceConfig):
+        field = "spec.instanceTemplateURI"
     return f"{field}: {message}" if field else message

@@ -15,8 +15,10 @@ from local.gce.refusals import (
     BULK_REFUSES_CONFIG,
     BULK_SHRINKS,
     FLEX_START_REPAIRS,
+    GANG_SIZE,
     REQUIRED,
     SIZE_AND_TOPOLOGY,
+    OperationError,
 )
 from local.gce.schema import Document
 from local.gce.templates import check_metadata_item
@@ -49,14 +51,13 @@ def check_mode(settings: Document, topology: str, *, takes_config: bool) -> None
         raise BULK_REFUSES_CONFIG.refused()
 
 
-def check_template(settings: Document, topology: str, properties: Document) -> None:
+def check_template(settings: Document, properties: Document) -> None:
     """Raise `Refused` if the template's VMs do not fit the group."""
     model = properties["scheduling"]["provisioningModel"]
     lifecycle = settings.get("instanceLifecyclePolicy") or {}
     action = lifecycle.get("defaultActionOnFailure", "REPAIR")
     if model == "FLEX_START" and action != "DO_NOTHING":
         raise FLEX_START_REPAIRS.refused(value=action)
-    check_size_of_slice(topology, properties, int(settings["targetSize"]))
 
 
 def check_new_size(group: Group, size: int) -> None:
@@ -67,7 +68,9 @@ def check_new_size(group: Group, size: int) -> None:
     if group.is_bulk and 0 < size < group.target_size and group.members.bulk_in_progress:
         raise BULK_SHRINKS.refused(size=size)
     if size > group.target_size:
-        check_size_of_slice(group.topology, group.template_properties(group.template), size)
+        needed = needed_size(group.topology, group.template_properties(group.template), size)
+        if needed is not None:
+            raise GANG_SIZE.refused(size=size, needed=needed)
 
 
 def check_range(size: int, field: str) -> None:
@@ -77,17 +80,21 @@ def check_range(size: int, field: str) -> None:
         raise BAD_VALUE.refused(field=field, value=size, why=why)
 
 
-def check_size_of_slice(topology: str, properties: Document, size: int) -> None:
-    """Raise `Refused` if the topology needs another number of VMs.
+def find_size_error(group: Group) -> OperationError | None:
+    """The error that ends the insert of a group whose size does not fit its topology."""
+    size = group.target_size
+    needed = needed_size(group.topology, group.template_properties(group.template), size)
+    return None if needed is None else SIZE_AND_TOPOLOGY.error(size=size, needed=needed)
+
+
+def needed_size(topology: str, properties: Document, size: int) -> int | None:
+    """The number of VMs that the topology needs, if it is not this size (0: an empty group).
 
     A machine type that does not fit the topology is refused later, at the creation of a VM.
     """
     machine_type = links.name_of(properties["machineType"])
     needed = count_vms(topology, machine_type) if topology else None
-    if size and needed is not None and size != needed:
-        raise SIZE_AND_TOPOLOGY.refused(
-            topology=topology, needed=needed, machine_type=machine_type, size=size
-        )
+    return needed if size and size != needed else None
 
 
 def refuse_order(call: Call) -> None:

@@ -13,6 +13,7 @@ from local.gce.group_checks import (
     check_mode,
     check_new_size,
     check_template,
+    find_size_error,
     refuse_order,
 )
 from local.gce.instances import Instances
@@ -143,7 +144,7 @@ class Groups:
             else:
                 self.store.drop(group)
 
-        self._context.operations.settle_later(group.busy, settle)
+        self._context.operations.settle_later(group.busy, settle, find_size_error(group))
         return group.busy
 
     def _checked(self, call: Call, body: Document) -> tuple[Document, str]:
@@ -157,7 +158,7 @@ class Groups:
         check_mode(
             settings, topology, takes_config=self._context.timings.bulk_takes_all_instances_config
         )
-        check_template(settings, topology, properties)
+        check_template(settings, properties)
         return settings, topology
 
     def _find_template(self, call: Call, body: Document) -> tuple[str, Document]:

@@ -291,9 +291,14 @@ BULK_NEEDED = Refusal(
     "MIGs with TPU accelerator topology require BULK mode in target size policy.", "seen",
 )  # fmt: skip
 SIZE_AND_TOPOLOGY = Refusal(
-    "instanceGroupManagers.insert, .resize", "the target size does not fit the topology",
-    _CALL, 400, "invalid", "Unsupported TPU configuration: accelerator topology {topology} needs "
-    "{needed} instances of machine type {machine_type}, target size is {size}.", "assumed",
+    "instanceGroupManagers.insert", "the size does not fit the topology", ("operation",), 400,
+    "INVALID_FIELD_VALUE", "Invalid value for field 'operation': ''. Target size should be {needed} "
+    "for given accelerator topology but was {size}.", "seen",
+)  # fmt: skip
+GANG_SIZE = Refusal(
+    "instanceGroupManagers.resize", "the size does not fit the topology", _CALL, 400, "invalid",
+    "Requested invalid target size '{size}' for a Managed Instance Group in the gang mode of size "
+    "'{needed}'. Should be equal to the gang size.", "seen",
 )  # fmt: skip
 BULK_REFUSES_CONFIG = Refusal(
     "instanceGroupManagers.insert", "allInstancesConfig is set in BULK mode (an option)",

@@ -56,6 +56,22 @@ DELETIONS = frozenset(
 VM_LOSSES = frozenset({Reason.PREEMPTED, Reason.MAX_RUN_DURATION_REACHED, Reason.NODE_LOST})
 """Reasons of a VM that is gone or does not run any more."""
 
+ORDER = (
+    Reason.INVALID_SPEC,
+    Reason.API_DISABLED,
+    Reason.PERMISSION_DENIED,
+    Reason.POLICY_VIOLATION,
+    Reason.RESERVATION_NOT_FOUND,
+    Reason.RESERVATION_MISMATCH,
+    Reason.QUOTA_EXCEEDED,
+    Reason.SUBNET_FULL,
+    Reason.REFUSED,
+    Reason.RESERVATION_FULL,
+    Reason.INSUFFICIENT_CAPACITY,
+)
+"""Of several errors of an API at the same time, the first in this order is reported: what a person must
+correct comes before what is waited for. The order in which an API lists them changes."""
+
 _CONTINUES = "The group continues by itself."
 _WAIT = "Nothing to do."
 REASONS: dict[Reason, str] = {

@@ -1,8 +1,9 @@
 """The kind of an API's error, such as a stockout, and the reason that the object gets.
 
-`classify` reads a table from top to bottom for every error of Compute Engine, GKE and the cluster. The
-errors themselves call it once (`errors.CallError`, `gce.values.GceError`). Errors of the environment and
-of the user have a reason of `shared.base.reasons`.
+`classify` reads a table from top to bottom for every error of Compute Engine, GKE and the cluster; of
+several errors the first in `shared.base.reasons.ORDER` counts. The errors themselves call it once
+(`errors.CallError`, `gce.values.GceError`). Errors of the environment and of the user have a reason of
+`shared.base.reasons`.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 
-from shared.base.reasons import Reason
+from shared.base.reasons import ORDER, Reason
 
 
 class ErrorKind(StrEnum):
@@ -83,36 +84,51 @@ def _kind(reason: Reason) -> ErrorKind:
 NOT_READY = "resourceNotReady"
 """Compute Engine's code for a resource that another operation is changing."""
 
-# Errors of reservations have no code of their own in Compute Engine, and "UNSUPPORTED_OPERATION" is used
-# for two things: the text decides.
-_OF_COMPUTE_ENGINE = (
-    _rule(Reason.RESERVATION_NOT_FOUND, text=r"specified reservation .*does not exist"),
-    _rule(Reason.RESERVATION_FULL, text=r"reservation .*does not have available resources"),
-    _rule(ErrorKind.TRANSIENT, text=r"requires reservation to be in READY state"),
+# Errors of reservations and of capacity have no code of their own, neither in Compute Engine nor in GKE,
+# which passes the same texts on. "UNSUPPORTED_OPERATION" is used for two things. So the text decides.
+# tests/data/gce-refusals.yaml has each text with its source, except "is being updated", which is in a
+# public list of errors to retry.
+_BY_TEXT = (
+    _rule(
+        ErrorKind.TRANSIENT,
+        text=r"requires reservation to be in READY state"
+        r"|running incompatible operation|is currently .*Please wait and try again"
+        r"|^(Cluster|Master) is being (updated|upgraded)",
+    ),
+    _rule(
+        Reason.RESERVATION_NOT_FOUND,
+        text=r"specified reservations? .*do(es)? not exist|could not find the given reservation",
+    ),
     _rule(
         Reason.RESERVATION_MISMATCH,
         text=r"no available resources in specified reservations"
         r"|reservation must exist in the same project"
         r"|must use ReservationAffinity"
-        r"|incompatible AggregateReservation",
+        r"|incompatible AggregateReservation"
+        r"|only compatible with Aggregate Reservations"
+        r"|target a reservation with workload_type"
+        r"|not supported for aggregate reservations"
+        r"|reservation .*is incorrect for the requested resources"
+        r"|reservations? .*can ?not be targeted",
     ),
-    _rule(Reason.INSUFFICIENT_CAPACITY, text=r"failed to start due to preemption"),
-    _rule(Reason.INSUFFICIENT_CAPACITY, code=r"RESOURCE_POOL_EXHAUSTED|INSUFFICIENT_?CAPACITY"),
-)
-# GKE distinguishes these only in the message. Users have reported all of them except "is being
-# updated", which is in a public list of errors to retry.
-_OF_GKE = (
     _rule(
-        ErrorKind.TRANSIENT,
-        text=r"running incompatible operation|is currently .*Please wait and try again"
-        r"|^(Cluster|Master) is being (updated|upgraded)",
+        Reason.RESERVATION_FULL,
+        text=r"reservation .*does not have (available|enough) resources"
+        r"|insufficient reserved capacity",
     ),
+    _rule(Reason.QUOTA_EXCEEDED, text=r"GCE_QUOTA_EXCEEDED|\binsufficient (\w+ )?quota"),
     _rule(
         Reason.INSUFFICIENT_CAPACITY,
-        text=r"GCE_STOCKOUT|does not have enough resources available to fulfill",
+        text=r"failed to start due to preemption|GCE_STOCKOUT"
+        r"|does not have enough resources available to fulfill"
+        r"|does not currently have sufficient capacity|are out of capacity",
     ),
+    _rule(Reason.INSUFFICIENT_CAPACITY, code=r"RESOURCE_POOL_EXHAUSTED|INSUFFICIENT_?CAPACITY"),
     _rule(
-        Reason.QUOTA_EXCEEDED, text=r"GCE_QUOTA_EXCEEDED|^Insufficient (regional |project )?quota"
+        Reason.INVALID_SPEC,
+        text=r"Unsupported TPU configuration|disk type cannot be used by"
+        r"|for given accelerator topology but was|in the gang mode of size"
+        r"|Use workload policy instead|is not a valid size of TPU pod slice",
     ),
 )
 _OF_KUBERNETES = (
@@ -132,7 +148,6 @@ _OF_ALL = (
     ),
     _rule(Reason.PERMISSION_DENIED, code=r"PERMISSIONS_ERROR|^forbidden$"),
     _rule(Reason.PERMISSION_DENIED, http=(401, 403)),
-    _rule(Reason.INVALID_SPEC, text=r"Unsupported TPU configuration|disk type cannot be used by"),
     _rule(ErrorKind.TRANSIENT, code=r"^conditionNotMet$"),
     # The code of a call, or of its operation.
     _rule(ErrorKind.NOT_READY, code=rf"{NOT_READY}|RESOURCE_NOT_READY"),
@@ -147,13 +162,33 @@ _OF_ALL = (
     ),
     _rule(Reason.REFUSED),
 )
-_TABLE = (*_OF_COMPUTE_ENGINE, *_OF_GKE, *_OF_KUBERNETES, *_OF_ALL)
+_TABLE = (*_BY_TEXT, *_OF_KUBERNETES, *_OF_ALL)
 """The rules in order; the first that matches decides."""
 
 
+_NUMBERED = re.compile(r"\n\s*\(\d+\)")
+"""GKE numbers the causes in one message, each on a line of its own."""
+
+
 def classify(http: int, code: str, message: str) -> Verdict:
-    """Classify an error by its HTTP status, its code or reason, and last its text."""
-    return next(rule.verdict for rule in _TABLE if rule.matches(http, code, message))
+    """Classify an error by its HTTP status, its code or reason, and last its text.
+
+    If the message has several numbered causes, their texts alone decide (the status is about all of
+    them), and of them the first in `ORDER`.
+    """
+    causes = list(filter(str.strip, _NUMBERED.split(message)))
+    if len(causes) > 1:
+        return min((_classify_cause(0, "", cause) for cause in causes), key=rank)
+    return _classify_cause(http, code, message)
+
+
+def _classify_cause(http: int, code: str, cause: str) -> Verdict:
+    return next(rule.verdict for rule in _TABLE if rule.matches(http, code, cause))
+
+
+def rank(verdict: Verdict) -> int:
+    """The rank of an error among others: the lowest is reported, a transient one last."""
+    return len(ORDER) if verdict.reason is None else ORDER.index(verdict.reason)
 
 
 def classify_answer(http: int, code: str, message: str) -> Verdict:

@@ -135,6 +135,12 @@ def with_group(cloud: Cloud) -> None:
     cloud.make_group()
 
 
+def with_empty_group(cloud: Cloud) -> None:
+    with_running_group(cloud)
+    change_group(cloud, "resize_unary", size=0)
+    cloud.run_until_running(0)
+
+
 def with_running_group(cloud: Cloud) -> None:
     with_group(cloud)
     cloud.run_until_running(2)
@@ -599,13 +605,6 @@ CALLS = [
         with_parts,
     ),
     Case(
-        "size that does not fit the topology",
-        "SIZE_AND_TOPOLOGY",
-        lambda c: insert_group(c, group_body(3)),
-        "Unsupported TPU configuration: accelerator topology 2x4 needs 2 instances of machine type ct6e-standard-4t, target size is 3.",
-        with_parts,
-    ),
-    Case(
         "BULK with allInstancesConfig, if that is an error",
         "BULK_REFUSES_CONFIG",
         lambda c: insert_group(c, group_body(allInstancesConfig={"properties": {"labels": {"a": "b"}}})),
@@ -621,6 +620,13 @@ CALLS = [
         "'REPAIR'. It must be "
         "DO_NOTHING for the FLEX_START provisioning model.",
         lambda c: c.make_parts(scheduling=FLEX),
+    ),
+    Case(
+        "resizing a BULK MIG to a size that does not fit the topology",
+        "GANG_SIZE",
+        lambda c: change_group(c, "resize_unary", size=3),
+        "Requested invalid target size '3' for a Managed Instance Group in the gang mode of size '2'. Should be equal to the gang size.",
+        with_empty_group,
     ),
     Case(
         "growing a BULK MIG",
@@ -1027,6 +1033,18 @@ def test_deleting_a_vm_during_its_creation_ends_its_insert(cloud: Cloud) -> None
     assert operation.error.errors[0].code == CATALOGUE["CANCELED"].reason
 
 
+def test_the_insert_of_a_mig_whose_size_does_not_fit_the_topology_ends_in_an_error(
+    cloud: Cloud,
+) -> None:
+    cloud.make_parts()
+    operation = cloud.settle("POST", GROUP.rpartition("/")[0], group_body(3))
+    assert operation["error"]["errors"][0] == {
+        "code": CATALOGUE["SIZE_AND_TOPOLOGY"].reason,
+        "message": "Invalid value for field 'operation': ''. Target size should be 2 for given accelerator topology but was 3.",
+    }
+    assert cloud.send("GET", GROUP)[0] == 404
+
+
 def test_an_operation_can_end_in_an_internal_error(cloud: Cloud) -> None:
     cloud.faults.fail_operations("instanceTemplates.insert")
     operation = cloud.settle("POST", TEMPLATE.rpartition("/")[0], template_body())
@@ -1036,7 +1054,7 @@ def test_an_operation_can_end_in_an_internal_error(cloud: Cloud) -> None:
 
 
 def test_every_error_of_the_catalogue_has_been_provoked() -> None:
-    tested_separately = {"PREEMPTED_AT_START", "CANCELED", "INTERNAL_ERROR"}
+    tested_separately = {"PREEMPTED_AT_START", "CANCELED", "INTERNAL_ERROR", "SIZE_AND_TOPOLOGY"}
     in_tables = {case.refusal for case in (*CALLS, *RAW)} | {case.refusal for case in OBSTACLES}
     assert in_tables | tested_separately == set(CATALOGUE)
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from shared.base.reasons import Reason
 from shared.base.timestamps import find_time
-from shared.ports.error_reasons import ErrorKind, classify
+from shared.ports.error_reasons import ErrorKind, Verdict, classify, rank
 
 
 @dataclass(frozen=True)
@@ -24,13 +24,17 @@ class GceError:
     http: int = 0
 
     @property
+    def verdict(self) -> Verdict:
+        return classify(self.http, self.code, self.message)
+
+    @property
     def kind(self) -> ErrorKind:
-        return classify(self.http, self.code, self.message).kind
+        return self.verdict.kind
 
     @property
     def reason(self) -> Reason | None:
         """The reason that the object gets; ``None`` for a transient error."""
-        return classify(self.http, self.code, self.message).reason
+        return self.verdict.reason
 
 
 @dataclass(frozen=True)
@@ -149,12 +153,9 @@ def parse_policy(found: Any) -> Policy:
 
 
 def parse_operation(found: Any) -> Operation:
-    """An operation. Of several errors the first counts."""
-    errors = list(found.error.errors) if found.error else []
-    error = None
-    if errors:
-        error = GceError(errors[0].code, errors[0].message, found.http_error_status_code)
-    return Operation(found.name, found.status.name == "DONE", error)
+    """An operation. Of several errors the first in `shared.base.reasons.ORDER` counts."""
+    errors = _errors(found.error.errors if found.error else (), found.http_error_status_code)
+    return Operation(found.name, found.status.name == "DONE", errors[0] if errors else None)
 
 
 def parse_template(found: Any) -> Template:
@@ -235,8 +236,10 @@ def _shorten(url: str) -> str:
     return url[url.find("projects/") :] if "projects/" in url else url
 
 
-def _errors(errors: Iterable[Any]) -> tuple[GceError, ...]:
-    return tuple(GceError(error.code, error.message) for error in errors)
+def _errors(errors: Iterable[Any], http: int = 0) -> tuple[GceError, ...]:
+    """Errors in an order that does not depend on that of the answer, which changes."""
+    parsed = (GceError(error.code, error.message, http) for error in errors)
+    return tuple(sorted(parsed, key=lambda error: (rank(error.verdict), error.code, error.message)))
 
 
 def _items(metadata: Any) -> dict[str, str]:

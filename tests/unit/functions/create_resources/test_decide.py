@@ -396,29 +396,27 @@ def test_a_condition_keeps_its_transition_time_while_its_status_is_the_same() ->
 
 
 @pytest.mark.parametrize(
-    "code, message, field",
+    "code, message, reason, field",
     [
-        (
-            "UNSUPPORTED_OPERATION",
-            "pd-balanced disk type cannot be used by ct6e-standard-4t machine type.",
-            "spec.instanceConfig.diskType",
-        ),
-        ("CONDITION_NOT_MET", "Unsupported TPU configuration: 4x4.", "spec.topology"),
+        ("UNSUPPORTED_OPERATION", "pd-balanced disk type cannot be used by ct6e-standard-4t machine type.", Reason.INVALID_SPEC, "spec.instanceConfig.diskType"),
+        ("CONDITION_NOT_MET", "Unsupported TPU configuration: 4x4.", Reason.INVALID_SPEC, "spec.topology"),
+        ("INVALID_FIELD_VALUE", "Target size should be 8 for given accelerator topology but was 2.", Reason.INVALID_SPEC, "spec.nodeCount"),
+        ("INVALID_FIELD_VALUE", "Invalid value for field 'resource.disks[0].initializeParams.sourceImage': 'i'. The referenced image resource cannot be found.", Reason.REFUSED, "spec.instanceConfig.image"),
+        ("INVALID_FIELD_VALUE", "Invalid value for field 'resource.networkInterfaces[0].subnetwork': 's'. The referenced subnetwork resource cannot be found.", Reason.REFUSED, "spec.instanceConfig.subnetwork"),
+        ("INVALID_FIELD_VALUE", "Invalid value for field 'resource.machineType': 'm'. Machine type with name 'm' does not exist in zone 'z'.", Reason.REFUSED, "spec.instanceConfig.machineType"),
+        ("invalid", "Invalid value for field 'zone': 'us-x1-a'. Unknown zone.", Reason.REFUSED, "spec.nodeLocation"),
     ],
-)
+)  # fmt: skip
 def test_the_condition_of_a_spec_that_compute_engine_rejects_names_the_field(
-    code: str, message: str, field: str
+    code: str, message: str, reason: Reason, field: str
 ) -> None:
     known = Status(resources=resources(**POLICY_AND_TEMPLATE_READY, **{MIG: ready(MIG)}))
     mig = instance_group(creating=2, is_bulk_in_progress=True, errors=(GceError(code, message),))
     condition = outcome_status(decide(observed(known=known, found={MIG: mig}), NOW)).conditions[
         Type.READY
     ]
-    assert condition.reason == Reason.INVALID_SPEC
-    assert (
-        condition.message
-        == f"{field}: {mig.uri}: {message} ({code}). {REASONS[Reason.INVALID_SPEC]}"
-    )
+    assert condition.reason == reason
+    assert condition.message == f"{field}: {mig.uri}: {message} ({code}). {REASONS[reason]}"
 
 
 def test_the_message_about_a_vm_that_cannot_be_repaired_has_the_error_and_what_to_do() -> None:

@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 import yaml
+from google.cloud import compute_v1
 
-from shared.base.reasons import REASONS, Reason
+from shared.base.reasons import ORDER, REASONS, Reason
+from shared.ports import error_reasons
 from shared.ports.error_reasons import ErrorKind, Verdict, classify
 from shared.ports.errors import CallError
-from shared.ports.gce.values import GceError
+from shared.ports.gce.values import GceError, parse_operation
 from tests.support.builders import DATA
 
 ROWS: dict[str, dict[str, Any]] = {
@@ -67,6 +69,24 @@ EXPECTED: dict[str, str] = {
     "zoneOperations.get: operation too old": OBSERVE_AGAIN,
     "any: server trouble (408, 500, 502, 503, 504)": RETRY,
     "any op: server trouble": RETRY,
+    "VM creation: reservations absent (plural)": Reason.RESERVATION_NOT_FOUND,
+    "VM creation: reservation not found by name": Reason.RESERVATION_NOT_FOUND,
+    "VM creation: reservation of another shape": Reason.RESERVATION_MISMATCH,
+    "VM creation: aggregate reservation misused": Reason.RESERVATION_MISMATCH,
+    "VM creation: reservation not targeted specifically": Reason.RESERVATION_MISMATCH,
+    "VM creation: no capacity (words of a zone)": Reason.INSUFFICIENT_CAPACITY,
+    "VM creation: reserved capacity used up": Reason.RESERVATION_FULL,
+    "instanceGroupManagers.insert: size does not fit the topology": Reason.INVALID_SPEC,
+    "instanceGroupManagers.resize: size of a gang": Reason.INVALID_SPEC,
+    "instanceGroupManagers.insert: placement policy where a workload policy is due": (
+        Reason.INVALID_SPEC
+    ),
+    "nodePools.create: reservation full": Reason.RESERVATION_FULL,
+    "nodePools.create: size does not fit": Reason.INVALID_SPEC,
+    "nodePools.create: quota": Reason.QUOTA_EXCEEDED,
+    "nodePools.create: no capacity": Reason.INSUFFICIENT_CAPACITY,
+    "nodePools.create: another operation runs": RETRY,
+    "node pool: stockout after 35 minutes": Reason.INSUFFICIENT_CAPACITY,
 }
 NOT_CLASSIFIED = {
     "any insert: same requestId sent again": "no error: the answer is the existing operation",
@@ -272,6 +292,28 @@ def test_an_exceeded_resource_quota_has_another_reason_than_a_missing_permission
 def test_the_text_of_an_error_has_call_status_code_and_message() -> None:
     error = CallError("instances.get", 403, "forbidden", "Required 'compute.instances.get'")
     assert str(error) == "instances.get: 403 forbidden: Required 'compute.instances.get'"
+
+
+@pytest.mark.parametrize("first, second", [(0, 1), (1, 0)])
+def test_of_several_causes_the_first_in_the_order_of_reasons_decides(
+    first: int, second: int
+) -> None:
+    causes = (
+        "All requested zones (z) are out of capacity",
+        'insufficient regional quota to satisfy request: resource "TPUS"',
+    )
+    message = f"\n\t(1) {causes[first]}\n\t(2) {causes[second]}"
+    error = CallError("nodePools.create", 403, "forbidden", message)
+    assert error.reason is Reason.QUOTA_EXCEEDED
+    listed = [{"code": "", "message": causes[first]}, {"code": "", "message": causes[second]}]
+    operation = compute_v1.Operation(error={"errors": listed}, status="DONE")
+    assert (failure := parse_operation(operation).error) is not None
+    assert failure.reason is Reason.QUOTA_EXCEEDED
+
+
+def test_the_order_has_each_reason_of_an_error() -> None:
+    rules = {rule.verdict.reason for rule in error_reasons._TABLE} - {None}
+    assert {*ORDER} == rules
 
 
 def test_each_reason_has_a_meaning() -> None:
