@@ -375,6 +375,7 @@ def _open_for_writing(path: Path) -> Iterator[IO[str]]:
         yield sys.stdout
         return
     try:
+        path.touch(mode=0o600)  # only its owner can read it: messages may have secrets of others
         file = path.open("w", encoding="utf-8")
     except OSError as error:
         problem = f"{path} cannot be written: {error.strerror}"

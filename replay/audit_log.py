@@ -20,6 +20,11 @@ from shared.triggers.trigger import LogTrigger
 
 FILTERS = Path(__file__).parent.parent / "infra" / "terraform" / "filters"
 """The filters of the log sinks, a file a step."""
+OF_COMPUTE = """(
+log_id("cloudaudit.googleapis.com/activity") OR log_id("cloudaudit.googleapis.com/system_event")
+)
+protoPayload.serviceName="compute.googleapis.com\""""
+"""The query for Compute Engine's entries of the audit log, which only Google's services write."""
 TIMESTAMP_ATTRIBUTE = "logging.googleapis.com/timestamp"
 """The sole attribute of a message that a sink publishes."""
 

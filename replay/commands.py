@@ -16,6 +16,7 @@ from replay.errors import ReplayError, in_plain_words
 from replay.output import Format, print_sent
 from replay.publications import Publication, Sent, publish
 from replay.text import count
+from shared.base.names import is_dns_label, is_dns_subdomain
 from shared.ports.errors import CallError
 from shared.triggers import routes
 
@@ -63,7 +64,7 @@ def get_dependencies(ctx: typer.Context) -> Dependencies:
 def parse_target(text: str) -> tuple[str, str]:
     """The namespace and name of an object. Raises `typer.BadParameter`."""
     namespace, slash, name = text.partition("/")
-    if not (namespace and slash and name) or "/" in name:
+    if not (slash and is_dns_label(namespace) and is_dns_subdomain(name)):
         raise typer.BadParameter(
             f"{text!r} must be NAMESPACE/NAME, as in default/my-slice", param_hint="NAMESPACE/NAME"
         )

@@ -9,6 +9,8 @@ import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from replay.text import printable
+
 COMPLETER = "kubectl_complete-tng"
 """What kubectl runs to complete the words after ``kubectl tng``: a link to the program."""
 PROGRAM = "kubectl-tng"
@@ -40,7 +42,7 @@ def _complete(
         found = [one["metadata"] for one in list_objects(open_cluster_only())]
     except FORESEEN:  # a shell that completes has no place for an error
         return []
-    names = [f"{metadata['namespace']}/{metadata['name']}" for metadata in found]
+    names = [printable(f"{metadata['namespace']}/{metadata['name']}") for metadata in found]
     return [name for name in names if name.startswith(incomplete)]
 
 

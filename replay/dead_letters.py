@@ -74,7 +74,7 @@ def read_dead_letter(pulled: Pulled, rules: Rules) -> DeadLetter:
     return DeadLetter(
         pulled=pulled,
         step=step,
-        attempts=int(attempts) if attempts.isdigit() else 0,
+        attempts=int(attempts) if attempts.isdecimal() else 0,
         first_published=guess_time(attributes.get(f"{_PREFIX}TopicPublishTime", ""))
         or pulled.published,
         about=publications[0].about if publications else "",

@@ -113,7 +113,7 @@ def print_paragraph(text: str, indent: str = "", first: str | None = None) -> No
     lines = textwrap.wrap(
         printable(text),
         find_width(),
-        initial_indent=indent if first is None else first,
+        initial_indent=printable(indent if first is None else first),
         subsequent_indent=indent,
         break_on_hyphens=False,
     )
@@ -128,15 +128,16 @@ def find_width() -> int:
 
 
 def say(text: str) -> None:
-    """Print a message to the user on stderr."""
-    for line in text.splitlines():
-        print(printable(line), file=sys.stderr)
+    """Print a message to the user on stderr, on one line."""
+    print(printable(text), file=sys.stderr)
 
 
 def print_json(document: Any) -> None:
     """A JSON document, indented."""
     text = json.dumps(document, indent=2, ensure_ascii=False)
-    print(text.encode("utf-8", "replace").decode())  # a log may hold half a surrogate pair
+    text = text.encode("utf-8", "replace").decode()  # a log may hold half a surrogate pair
+    # JSON itself escapes only some of the characters that control a terminal.
+    print("".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text))
 
 
 def print_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
@@ -155,7 +156,8 @@ def _render_table(head: Sequence[str], rows: Iterable[Sequence[str]], width: int
     from rich.table import Table
     from rich.text import Text
 
-    console = Console(file=sys.stdout, width=width, highlight=False)
+    is_terminal = sys.stdout.isatty()  # whatever FORCE_COLOR says
+    console = Console(file=sys.stdout, width=width, highlight=False, force_terminal=is_terminal)
     table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="bold")
     for name in head:
         table.add_column(name, overflow="fold")

@@ -30,5 +30,8 @@ def render_age(age: timedelta) -> str:
 
 
 def printable(text: str) -> str:
-    """Text without control characters: its origin may be untrusted."""
-    return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
+    """Text on one line, without control and direction characters: its origin may be untrusted."""
+    return "".join(
+        char if char.isprintable() else " " if char.isspace() else "\N{REPLACEMENT CHARACTER}"
+        for char in text
+    )

@@ -15,6 +15,7 @@ from typing import Any
 
 from replay import decisions
 from replay.decisions import Decision
+from shared.base.documents import read_mapping
 from shared.base.timestamps import guess_time, render_time
 from shared.node_groups.status import Condition
 from shared.triggers import routes
@@ -212,8 +213,8 @@ class _Reader:
         self._read_operation(at, entry, Span(kind, lane, method["verb"], at, None))
 
     def _read_operation(self, at: datetime, entry: Mapping[str, Any], span: Span) -> None:
-        operation = entry.get("operation") or {}
-        status = entry["protoPayload"].get("status") or {}
+        operation = read_mapping(entry, "operation")
+        status = read_mapping(entry["protoPayload"], "status")
         error = str(status.get("message") or "")
         is_bad, is_shown = bool(status.get("code")), span.what != "setMetadata"
         is_first, is_last = bool(operation.get("first")), bool(operation.get("last"))
@@ -271,7 +272,7 @@ def read_timeline(
     for event in events:
         at = guess_time(event.get("firstTimestamp") or event.get("eventTime"))
         if at is not None and at <= until:
-            times = f" (x{event['count']})" if (event.get("count") or 1) > 1 else ""
+            times = f" (x{event['count']})" if _number(event.get("count")) > 1 else ""
             what = f"{event.get('reason', '')}{times}"
             is_bad = event.get("type") == "Warning"
             reader.moments.append(Moment(at, "event", what, str(event.get("message", "")), is_bad))

@@ -33,7 +33,7 @@ from local.base.web import serve
 from local.cloud import container_engine
 from local.cloud.logging import CloudLogging
 from local.cloud.logging import serve as serve_logging
-from local.cloud.simulation import PROJECT, PROJECT_NUMBER, SWEEP_EVERY_S
+from local.cloud.simulation import PROJECT, PROJECT_NUMBER, SWEEP_EVERY_S, topic
 from local.cloud.sinks import Sinks
 from local.cloud.topics import PUSHER, Topics
 from local.cluster.credentials import ADMIN, Credentials, write_private
@@ -358,7 +358,8 @@ class Supervisor:
         except ValueError:
             return
         if isinstance(document, dict):
-            self.logging.write_line(child.replace("_", "-"), document)
+            # A function has the name of its topic.
+            self.logging.write_line(topic(child).rsplit("/", 1)[-1], document)
 
     async def _start_compute_engine(self, stack: AsyncExitStack) -> None:
         if self.setup.for_examples:

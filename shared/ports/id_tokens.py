@@ -93,5 +93,5 @@ def fetch_certificates(url: str) -> tuple[Mapping[str, str], float]:
     stated = re.search(r"max-age=(\d{1,9})", headers.get("cache-control", ""))
     kept_s = float(stated[1]) if stated else _KEPT_UNSAID_S
     age = headers.get("age", "")
-    left_s = kept_s - (float(age) if age.isdigit() else 0.0)
+    left_s = kept_s - (float(age) if age.isdecimal() else 0.0)
     return found, max(_KEPT_S[0], min(_KEPT_S[1], left_s))

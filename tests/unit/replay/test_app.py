@@ -182,4 +182,4 @@ def test_an_age_is_in_its_largest_unit(seconds: int, text: str) -> None:
 
 
 def test_control_characters_are_not_printable() -> None:
-    assert printable("a\x1b[31mb\nc\u202ed é") == "a\ufffd[31mb\ufffdc\ufffdd é"
+    assert printable("a\x1b[31mb\nc\u202ed\x9bé\r") == "a\ufffd[31mb c\ufffdd\ufffdé "

@@ -12,7 +12,7 @@ from local.cloud.simulation import topic
 from replay.dead_letters import LEASE_S, MAX_LISTED
 from shared.ports.errors import About, CallError
 from tests.support.harness import Harness
-from tests.unit.replay.tool import ALONE, Tool, training
+from tests.unit.replay.tool import ALONE, Tool, make_dead_letter, training
 
 LETTERS = ("dead-letters",)
 POISON = b'{"version": 7}'
@@ -30,19 +30,6 @@ def _message(uid: str, cause: str = "NodesChanged") -> bytes:
         "at": "2026-01-01T00:00:00Z",
     }
     return json.dumps(document).encode()
-
-
-def make_dead_letter(tool: Tool, step: str, data: bytes, **attributes: str) -> None:
-    """Publish a dead letter of a step with this data."""
-    source = topic(step).rsplit("/", 1)[-1]
-    dead = {
-        "CloudPubSubDeadLetterSourceDeliveryCount": "10",
-        "CloudPubSubDeadLetterSourceSubscription": source,
-        "CloudPubSubDeadLetterSourceTopicPublishTime": "2026-01-01T00:00:00Z",
-    }
-    simulation = tool.harness.simulation
-    simulation.pubsub.publish(topic("dead-letters"), data, {**dead, **attributes})
-    tool.harness.run_for(timedelta(seconds=1))
 
 
 def listed(tool: Tool, *arguments: str) -> list[dict[str, Any]]:

@@ -188,9 +188,15 @@ def test_unreadable_entries_are_skipped() -> None:
         line(2, milliseconds="long", calls=7, ready="no"),
         *(line(2, milliseconds=took) for took in (1e300, math.nan, 1e14, -5)),
         line(2, calls={"gce": 10**400}),
+        {"timestamp": at(2).isoformat(), "jsonPayload": {"decision": "LeakedSlice"}},
+        {"timestamp": at(2).isoformat(), "protoPayload": {"methodName": 7, "resourceName": None}},
+        {**entry(3, "insert"), "operation": "none"},
     ]
-    timeline = read_timeline("a/b", NAME, 4, odd, [{"reason": "Odd"}], at(9))
-    assert [moment.who for moment in timeline.moments] == ["label_node"] * 6
+    odd[-1]["protoPayload"]["status"] = "bad"
+    events = [{"reason": "Odd"}, {"count": "many", "firstTimestamp": at(4).isoformat()}]
+    timeline = read_timeline("a/b", NAME, 4, odd, events, at(9))
+    who = [moment.who for moment in timeline.moments]
+    assert who == [*["label_node"] * 6, "", "MIG", "event"]
 
 
 def test_moments_of_many_vms_at_the_same_time_are_one_line() -> None:

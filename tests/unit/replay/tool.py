@@ -105,7 +105,7 @@ class InProcessLogs:
         def record(message: str, **fields: Any) -> None:
             write(message, **fields)
             line = {"severity": level.upper(), "message": message, **fields}
-            service = str(fields["step"]).replace("_", "-")
+            service = topic(str(fields["step"])).rsplit("/", 1)[-1]
             self.stand_in.write_line(service, json.loads(json.dumps(line, default=str)))
 
         return record
@@ -208,3 +208,16 @@ class Tool:
             )
         self.published.append((step, json.loads(data), dict(attributes)))
         return self.harness.simulation.pubsub.publish(topic(step), data, attributes)
+
+
+def make_dead_letter(tool: Tool, step: str, data: bytes, **attributes: str) -> None:
+    """Publish a dead letter of a step with this data."""
+    source = topic(step).rsplit("/", 1)[-1]
+    dead = {
+        "CloudPubSubDeadLetterSourceDeliveryCount": "10",
+        "CloudPubSubDeadLetterSourceSubscription": source,
+        "CloudPubSubDeadLetterSourceTopicPublishTime": "2026-01-01T00:00:00Z",
+    }
+    simulation = tool.harness.simulation
+    simulation.pubsub.publish(topic("dead-letters"), data, {**dead, **attributes})
+    tool.harness.run_for(timedelta(seconds=1))

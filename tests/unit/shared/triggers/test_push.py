@@ -335,6 +335,7 @@ MAX_AGES = {
         19800,
     ),
     "no Cache-Control": ({}, 300),
+    "an Age that is no decimal number": ({"Cache-Control": "max-age=99", "Age": "\xb2"}, 99),
     "a very short max-age": ({"Cache-Control": "max-age=1"}, 60),
     "a very long max-age": ({"Cache-Control": "max-age=999999999"}, 86_400),
 }
