@@ -49,12 +49,8 @@ def decide(observed: ObservedLeaks, _now: datetime) -> Plan:
     if observed.left:
         facts["left"] = observed.left
     note = "; ".join(map(str, observed.failures)) if reports else ""
-    needs_attention = observed.left > 0 or bool(note)
+    errors = () if reports else observed.failures
+    warns = observed.left > 0 or bool(note)
     return Plan(
-        outcome,
-        first=reports,
-        errors=() if reports else observed.failures,
-        note=note,
-        facts=facts,
-        needs_attention=needs_attention,
+        outcome, first=reports, errors=errors, note=note, facts=facts, needs_attention=warns
     )
