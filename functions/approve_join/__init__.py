@@ -9,8 +9,8 @@ tokens:
 - The step itself publishes the requests for which it had no time.
 
 A request is approved if it has exactly the form that a kubelet sends, its Node has the name of a VM
-that the MIG of a group created, and that VM's metadata holds the token of the requester. This
-installation must serve the group's project, and the group must not be being deleted.
+that the MIG of a group lists as its member, and that VM's metadata holds the token of the requester.
+This installation must serve the group's project, and the group must not be being deleted.
 
 A request is denied only if it can never become valid: it has another form, or its Node name is not
 formed like the name of a group's VM. Its token is revoked, because a denied kubelet makes a new request

@@ -156,8 +156,8 @@ def _find_obstacle(candidate: Candidate, now: datetime) -> str:
         return f"this installation does not serve the project of group {group.key}"
     if instance is None:
         return f"Compute Engine has no VM {node}"
-    if not instance.is_member_of(group.spec.zone, group.resource_name):
-        return f"VM {node} was not created by the MIG {group.resource_name}"
+    if not instance.is_member:
+        return f"the MIG {group.resource_name} does not list VM {node} as its member"
     token_id = find_token_of_vm(candidate, now)
     if not token_id:
         return f"the metadata of VM {node} holds no token"

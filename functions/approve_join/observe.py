@@ -13,6 +13,7 @@ from shared.base.signing_requests import SigningRequest, find_signing_request
 from shared.frame.plan import Work
 from shared.node_groups import node_group
 from shared.node_groups.bootstrap import find_token
+from shared.node_groups.membership import prove
 from shared.node_groups.node_group import AnyGroup, NodeGroup
 from shared.ports.errors import CallError, OutOfTimeError
 from shared.ports.gce.values import Instance
@@ -118,7 +119,8 @@ class Cache:
         """The VM in the group's project and zone. A VM's name is unique: it contains the group's."""
         if vm not in self._instances:
             spec = group.spec
-            self._instances[vm] = self._work.gce.find_instance(spec.project, spec.zone, vm)
+            found = self._work.gce.find_instance(spec.project, spec.zone, vm)
+            self._instances |= prove(self._work, group, {vm: found})
         return self._instances[vm]
 
     def find_group(self, resource_name: str) -> AnyGroup | None:

@@ -97,7 +97,7 @@ def _plan_resync(observed: ObservedVms, now: datetime) -> Plan:
     group = observed.group
     waiting: list[str] = []
     to_inject: list[str] = []
-    done = 0
+    done = group.spec.node_count if observed.have_all_joined else 0
     for vm in observed.vms:
         name, token = vm.instance.name, vm.token
         done += vm.has_joined or (token is not None and token.expires > now)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime
+from dataclasses import dataclass, field, replace
 
 from shared.base.names import CA_HASH_KEY
 from shared.node_groups.bootstrap import Token, ca_hash, find_token, new_token
-from shared.node_groups.membership import is_stale
+from shared.node_groups.membership import is_stale, may_match, prove
 from shared.node_groups.node_group import AnyGroup, Bootstrap, NodeGroup
 from shared.node_groups.status import Status
 from shared.node_groups.work import GroupWork
@@ -62,6 +61,8 @@ class ObservedVms:
     is_repetition: bool = False
     errors: tuple[CallError | OutOfTimeError, ...] = ()
     """The errors of VMs that could not be read."""
+    have_all_joined: bool = False
+    """Whether the labels of enough Nodes record that their VMs have joined: then no VM was read."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,7 @@ def observe(work: GroupWork) -> ObservedVms | NothingToInject:
     if group.deleting is not None or bootstrap is None:
         return NothingToInject(group, known)
     if not work.trigger.vms:
-        return ObservedVms(group, bootstrap, known, work.trigger, _list_vms(work, group))
+        return _list_vms(work, ObservedVms(group, bootstrap, known, work.trigger))
     vms, unread, errors = _read_named_vms(work, group)
     return ObservedVms(
         group,
@@ -127,16 +128,17 @@ def _read_named_vms(
 
     The first VM is always read, so each invocation makes progress, however slow the calls are.
     """
-    vms: list[Vm] = []
+    found: dict[str, tuple[Instance, Node | None]] = {}
     errors: list[CallError | OutOfTimeError] = []
-    names, resource_name = work.trigger.vms, group.resource_name
+    names, unread = work.trigger.vms, tuple[str, ...]()
     with work.reserve(work.remaining_s() * (1 - READING_SHARE)):
         for index, name in enumerate(names):
             if index and not work.has_time():
-                return tuple(vms), names[index:], tuple(errors)
+                unread = names[index:]
+                break
             try:
                 instance = work.gce.find_instance(group.spec.project, group.spec.zone, name)
-                if instance is None or not instance.is_member_of(group.spec.zone, resource_name):
+                if instance is None:
                     continue
                 raw = work.cluster.find_node(name)
             except CallError as error:
@@ -144,22 +146,39 @@ def _read_named_vms(
             except OutOfTimeError as error:
                 errors.append(OutOfTimeError(f"{name}: {error}"))
             else:
-                node = parse_node(raw) if raw is not None else None
-                vms.append(_build_vm(group, instance, node, work.now))
-    return tuple(vms), (), tuple(errors)
+                found[name] = instance, parse_node(raw) if raw is not None else None
+    instances = {name: instance for name, (instance, _) in found.items()}
+    nodes = {name: node for name, (_, node) in found.items() if node is not None}
+    return _build_vms(work, group, instances, nodes), unread, tuple(errors)
 
 
-def _build_vm(group: NodeGroup, instance: Instance, node: Node | None, now: datetime) -> Vm:
-    token = find_token(instance.metadata, now)
-    is_node_stale = node is not None and is_stale(group, node, instance)
-    return Vm(instance, node, token, is_node_stale)
-
-
-def _list_vms(work: GroupWork, group: NodeGroup) -> tuple[Vm, ...]:
-    spec, name = group.spec, group.resource_name
-    nodes = {node.vm: node for node in map(parse_node, work.cluster.list_nodes(name))}
+def _build_vms(
+    work: GroupWork,
+    group: NodeGroup,
+    instances: Mapping[str, Instance],
+    nodes: Mapping[str, Node],
+) -> tuple[Vm, ...]:
+    """The VMs that the MIG lists as its members. A new one may not be listed yet: the next resync
+    injects its token."""
+    proved = prove(work, group, instances, nodes.values())
+    members = [vm for vm in proved.values() if vm is not None and vm.is_member]
     return tuple(
-        _build_vm(group, instance, nodes.get(instance.name), work.now)
-        for instance in work.gce.list_instances(spec.project, spec.zone, name)
-        if instance.is_member_of(spec.zone, name)
+        Vm(
+            instance,
+            node := nodes.get(instance.name),
+            find_token(instance.metadata, work.now),
+            node is not None and is_stale(group, node, instance),
+        )
+        for instance in members
     )
+
+
+def _list_vms(work: GroupWork, unread: ObservedVms) -> ObservedVms:
+    group, spec, name = unread.group, unread.group.spec, unread.group.resource_name
+    nodes = {node.vm: node for node in map(parse_node, work.cluster.list_nodes(name))}
+    joined = [one for one in nodes.values() if one.proved_vm_id and may_match(group, one)]
+    if sum(not node.is_silent for node in joined) >= spec.node_count:
+        return replace(unread, have_all_joined=True)
+    listed = work.gce.list_instances(spec.project, spec.zone, name)
+    vms = _build_vms(work, group, {vm.name: vm for vm in listed}, nodes)
+    return replace(unread, vms=vms)

@@ -11,8 +11,9 @@ Triggers:
 The words of this folder, in reading order:
 
 1. A Node *matches* a VM (`membership.is_match`) if its providerID is the VM's, its name up to the first
-   dot is the VM's name, and it is not stale. The VM must have been created by the group's MIG, and must
-   have got a token of ours, unless VMs join by other means.
+   dot is the VM's name, and it is not stale. The group's MIG must list the VM as its member, and the VM
+   must have got a token of ours, unless VMs join by other means. An Event reports a VM with the name of
+   a member that the MIG does not list.
 2. A Node is *stale* (`membership.is_stale`) if it remains from an earlier VM with this VM's name.
 3. The *proof* of a match is the VM's id in a label of the Node, which a kubelet cannot write. If a VM is
    not read, a Node with proof counts as matching. If it is read again, the Node must still match, but

@@ -7,8 +7,10 @@ from datetime import datetime
 from itertools import islice
 
 from functions.label_node import counts, interconnect_condition, joined_condition
+from functions.label_node.joined_condition import VISIBLE_AFTER
 from functions.label_node.observe import NothingToCount
 from functions.label_node.observed_nodes import ObservedNodes
+from shared.base.timestamps import CLOCKS_DIFFER_BY
 from shared.frame.plan import Action, Each, Emit, Plan, Send
 from shared.node_groups import membership, readiness
 from shared.node_groups.actions import DeleteNode, PatchNode, RevokeToken
@@ -53,7 +55,7 @@ def decide(observed: ObservedNodes | NothingToCount, now: datetime) -> Plan:
         "AllReady" if len(observed.ready) >= desired else outcome,
         each=nodes,
         resume=rest,
-        after=(write, *_list_node_events(observed)),
+        after=(write, *_list_node_events(observed), *_list_vm_events(observed, now)),
         best_effort=tuple(_plan_triggers(observed, now, have_all_joined=have_all_joined)),
     )
 
@@ -107,6 +109,23 @@ def _list_node_events(observed: ObservedNodes) -> Iterator[Emit]:
             f"the kubelet as {vm} (--hostname-override; kubeadm: nodeRegistration.name)."
         )
         yield Emit(Event("NodeNameMismatch", text, is_warning=True), node.raw, once=True)
+
+
+def _list_vm_events(observed: ObservedNodes, now: datetime) -> Iterator[Emit]:
+    """The Events about VMs that have names of the group's and that its MIG does not list."""
+    spec, name = observed.group.spec, observed.group.resource_name
+    found = (vm for vm in observed.instances.values() if vm is not None and not vm.is_member)
+    for vm in islice(
+        (vm for vm in found if observed.has_all_vms and vm.status == "RUNNING"), BATCH
+    ):
+        if vm.created is not None and now - vm.created >= VISIBLE_AFTER + CLOCKS_DIFFER_BY:
+            text = (
+                f"VM {vm.name} is not a member of the managed instance group {name}: it gets no join "
+                "token, and is neither counted nor deleted with this group. If nothing else needs it, "
+                f"delete it: gcloud compute instances delete {vm.name} --zone={spec.zone} "
+                f"--project={spec.project}"
+            )
+            yield Emit(Event("ForeignVM", text, is_warning=True, key=vm.name), once=True)
 
 
 def _plan_triggers(

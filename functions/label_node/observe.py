@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from functions.label_node.observed_nodes import ObservedNodes
 from shared.base.reasons import VM_LOSSES
-from shared.node_groups.membership import is_vm_name
+from shared.node_groups.membership import is_vm_name, prove
 from shared.node_groups.node_group import AnyGroup, NodeGroup
 from shared.node_groups.status import Status, Type
 from shared.node_groups.work import GroupWork
@@ -54,10 +54,11 @@ def observe(work: GroupWork) -> ObservedNodes | NothingToCount:
     observed = ObservedNodes(group, work.status, work.trigger, settings.join_timeout)
     if is_debounced(work.trigger, work.status, work.now):
         (vm,) = work.trigger.vms  # an event about a VM names exactly one
-        instance = work.gce.find_instance(group.spec.project, group.spec.zone, vm)
+        found_vm = work.gce.find_instance(group.spec.project, group.spec.zone, vm)
         raw_node = work.cluster.find_node(vm)
         own = (parse_node(raw_node),) if raw_node is not None else ()
-        return replace(observed, nodes=own, instances={vm: instance}, is_debounced=True)
+        instances = prove(work, group, {vm: found_vm}, own)
+        return replace(observed, nodes=own, instances=instances, is_debounced=True)
     listed = work.cluster.list_nodes(group.resource_name)
     nodes = {node.name: node for node in map(parse_node, listed)}
     instances = _read_instances(work, observed, nodes)
@@ -75,6 +76,7 @@ def observe(work: GroupWork) -> ObservedNodes | NothingToCount:
         and (work.trigger.is_resync or not node.proved_vm_id)
     }
     instances |= _find_instances(work, group, sorted(missing))
+    instances = prove(work, group, instances, nodes.values())
     observed = replace(
         observed,
         nodes=tuple(nodes.values()),
@@ -140,8 +142,7 @@ def _read_instances(
 
 def _list_instances(work: GroupWork, group: NodeGroup) -> dict[str, Instance]:
     spec, name = group.spec, group.resource_name
-    found = work.gce.list_instances(spec.project, spec.zone, name)
-    return {vm.name: vm for vm in found if vm.is_member_of(spec.zone, name)}
+    return {vm.name: vm for vm in work.gce.list_instances(spec.project, spec.zone, name)}
 
 
 def _find_instances(

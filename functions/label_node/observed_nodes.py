@@ -67,12 +67,7 @@ class ObservedNodes:
     @cached_property
     def vms(self) -> Mapping[str, Instance]:
         """The VMs that were read and are the group's own."""
-        zone, name = self.group.spec.zone, self.group.resource_name
-        return {
-            vm: instance
-            for vm, instance in self.instances.items()
-            if instance is not None and instance.is_member_of(zone, name)
-        }
+        return {vm: one for vm, one in self.instances.items() if one is not None and one.is_member}
 
     @cached_property
     def misnamed(self) -> tuple[tuple[str, Node], ...]:

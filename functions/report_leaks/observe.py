@@ -81,8 +81,8 @@ def confirm(gce: Gce, leak: Leak) -> Leak:
     left = tuple(resource for resource in leak.resources if _exists(gce, resource))
     vms: list[str] = []
     for mig in (resource for resource in left if resource.service == MIG_SERVICE):
-        found = gce.list_instances(mig.project, mig.location, mig.name)
-        vms += [vm.name for vm in found if vm.is_member_of(mig.location, mig.name)]
+        found = gce.list_managed_instances(mig.project, mig.location, mig.name)
+        vms += [vm.name for vm in found if vm.id]
     return replace(leak, resources=left, vms=tuple(vms))
 
 

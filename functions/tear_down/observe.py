@@ -193,11 +193,7 @@ def _observe_nodes_and_vms(work: GroupWork, observed: ObservedRemains) -> Observ
             observed = replace(observed, nodes=observed.nodes or _list_nodes(work))
             if len(list_proved(group, observed.nodes)) >= spec.node_count:
                 return observed
-            instances = tuple(
-                instance
-                for instance in work.gce.list_instances(spec.project, spec.zone, name)
-                if instance.is_member_of(spec.zone, name)
-            )
+            instances = work.gce.list_instances(spec.project, spec.zone, name)
             listed = {node.vm for node in observed.nodes}
             unlisted = [instance.name for instance in instances if instance.name not in listed]
             by_name = work.cluster.find_nodes(unlisted)

@@ -6,13 +6,35 @@ No proof uses a time: the clocks of the API server, Compute Engine and the VMs m
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from shared.base.names import BOOT_ID_LABEL, TOKEN_KEY, VM_ID_LABEL, find_resource_name
+from shared.frame.plan import Work
 from shared.node_groups.node_group import NodeGroup
 from shared.node_groups.resources import machine_of
 from shared.ports.gce.values import Instance
 from shared.ports.kubernetes.nodes import Node
+
+
+def prove(
+    work: Work, group: NodeGroup, found: Mapping[str, Instance | None], nodes: Iterable[Node] = ()
+) -> dict[str, Instance | None]:
+    """The VMs with `Instance.is_member`, by the list of the members of the group's MIG, or by the labels
+    of ``nodes``, which record the proof.
+
+    A VM that the list does not have yet may be a member: it is in doubt until it is read again.
+    """
+    place = (group.spec.project, group.spec.zone, group.resource_name)
+    members = frozenset(node.proved_vm_id for node in nodes)
+    ids = {instance.id for instance in found.values() if instance is not None} - members
+    if ids:
+        members |= work.gce.find_member_ids(*place, ids, work.now)
+    return {
+        name: replace(instance, is_member=instance.id in members) if instance else None
+        for name, instance in found.items()
+    }
 
 
 def is_match(group: NodeGroup, node: Node, instance: Instance) -> bool:
@@ -29,7 +51,7 @@ def is_match(group: NodeGroup, node: Node, instance: Instance) -> bool:
         (is_proved or can_have_joined)
         and node.provider_id == f"gce://{spec.project}/{spec.zone}/{instance.name}"
         and node.vm == instance.name
-        and instance.is_member_of(spec.zone, group.resource_name)
+        and instance.is_member
         and not is_stale(group, node, instance)
     )
 

@@ -58,7 +58,8 @@ class CallCounter:
         if path.startswith("/compute/") and step in CLUSTER_STEPS:
             self._cluster_reads += 1
         elif path.startswith("/compute/"):
-            (self._reads if method == "GET" else self._writes)[step] += 1
+            is_read = method == "GET" or path.endswith("/listManagedInstances")
+            (self._reads if is_read else self._writes)[step] += 1
 
     def kubernetes(self, step: str) -> int:
         """A step's calls to the API server."""

@@ -131,8 +131,7 @@ def test_a_run_costs_three_lists_and_a_leak_few_calls_more(
     assert runs(harness)[-1]["calls"] == {"gce": 3, "kubernetes": 1}
     force_delete(harness)
     harness.run_for(2 * HOUR)
-    pages = -(-hosts // 6)
-    assert runs(harness)[-1]["calls"] == {"gce": 3 + 3 + pages, "kubernetes": 1}
+    assert runs(harness)[-1]["calls"] == {"gce": 3 + 3 + 1, "kubernetes": 1}
     assert errors(harness)[-1]["vms"] == hosts
 
 

@@ -65,4 +65,4 @@ def instance(
     metadata = {"created-by": CREATED_BY}
     if token is not None:
         metadata |= join_metadata(token, endpoint="10.128.0.2", ca_hash="sha256:x")
-    return Instance(name, "42", status, created, started, CREATED_BY, "fp", metadata)
+    return Instance(name, "42", status, created, started, "fp", metadata, is_member=True)

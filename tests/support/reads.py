@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Any, TypeVar, cast
 
 from shared.node_groups.node_group import AnyGroup
@@ -25,6 +26,12 @@ class Reads:
     answers: Mapping[str, Any]
     calls: list[str] = field(default_factory=list)
     """The calls, each with its last argument if that names objects."""
+
+    def find_member_ids(
+        self, _project: str, _zone: str, _name: str, ids: Collection[str], _now: datetime
+    ) -> frozenset[str]:
+        """Those that the MIG lists; by default all. Not recorded."""
+        return frozenset(self.answers.get("find_member_ids", ids)) & frozenset(ids)
 
     def __getattr__(self, call: str) -> Callable[..., Any]:
         if call not in self.answers:

@@ -8,7 +8,8 @@ list is a call of its own, with a deadline and a count of its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import Any
 
 from shared.base.names import MIGS, POLICIES, TEMPLATES, VMS
@@ -35,6 +36,9 @@ from shared.ports.gce.values import (
 from shared.ports.google_credentials import Headers
 
 PAGE_SIZE = 500
+MEMBERS_KEPT_FOR = timedelta(minutes=1)
+"""How long a process keeps the list of a MIG's members. It proves membership only: a VM that it lacks is
+searched for in a new list. Ids of VMs are never reused."""
 _KINDS = {
     "resource_policies": (POLICIES, "resource_policy"),
     "instance_templates": (TEMPLATES, "instance_template"),
@@ -55,6 +59,8 @@ class Gce:
         self._clients = clients
         self._remaining_s = remaining_s
         self.calls = 0
+        self._listed: set[tuple[str, str, str]] = set()
+        """The MIGs whose members this invocation has listed."""
 
     def find_policy(self, project: str, region: str, name: str) -> Policy | None:
         """The workload policy of that name."""
@@ -160,6 +166,22 @@ class Gce:
             if error.kind is not ErrorKind.ABSENT:
                 raise
             return ()
+
+    def find_member_ids(
+        self, project: str, zone: str, name: str, ids: Collection[str], now: datetime
+    ) -> frozenset[str]:
+        """Those of these ids of VMs that the MIG's list of its members has.
+
+        Several calls in one invocation list the members at most once.
+        """
+        kept, key = self._clients.members, (project, zone, name)
+        until, known = kept.get(key, (now, frozenset[str]()))
+        if until <= now or not (key in self._listed or known.issuperset(ids)):
+            known = frozenset(vm.id for vm in self.list_managed_instances(*key))
+            current = {one: kept[one] for one in kept if kept[one][0] > now}
+            self._clients.members = {**current, key: (now + MEMBERS_KEPT_FOR, known)}
+            self._listed.add(key)
+        return known.intersection(ids)
 
     def find_instance(self, project: str, zone: str, name: str) -> Instance | None:
         """The VM of that name."""

@@ -10,8 +10,9 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
-from collections.abc import Callable
-from types import ModuleType
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from types import MappingProxyType, ModuleType
 from typing import Any
 
 from shared.base.documents import Document, read_mappings, read_text
@@ -20,6 +21,9 @@ from shared.ports.google_credentials import LazyClients
 
 class Clients(LazyClients):
     """The clients of services, by the names of their packages, as in ``instance_templates``."""
+
+    members: Mapping[tuple[str, str, str], tuple[datetime, frozenset[str]]] = MappingProxyType({})
+    """The ids of the members of MIGs, by project, zone and name, and until when each list is kept."""
 
     def load_class(self, service: str) -> Callable[..., Any]:
         """Import the class of a service's client, and nothing of other services."""

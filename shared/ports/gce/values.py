@@ -91,29 +91,28 @@ class Mig:
 
 @dataclass(frozen=True)
 class ManagedInstance:
-    """A member of a MIG. ``status`` is empty while its VM does not exist."""
+    """A member of a MIG. ``status`` and ``id`` are empty while its VM does not exist."""
 
     name: str
     status: str
     errors: tuple[GceError, ...] = ()
+    id: str = ""
 
 
 @dataclass(frozen=True)
 class Instance:
-    """A VM. ``started`` is when it was last started, ``created_by`` the MIG that created it."""
+    """A VM. ``started`` is when it was last started."""
 
     name: str
     id: str
     status: str
     created: datetime | None
     started: datetime | None
-    created_by: str
     fingerprint: str = field(repr=False)
     metadata: Mapping[str, str] = field(default_factory=dict, repr=False)
-
-    def is_member_of(self, zone: str, group: str) -> bool:
-        """Whether the MIG created this VM. ``created_by`` has the project's number: ignore it."""
-        return self.created_by.endswith(f"/zones/{zone}/instanceGroupManagers/{group}")
+    is_member: bool = False
+    """Whether the list of its MIG's members has it (`membership.prove`). Its metadata ``created-by``
+    proves nothing: whoever creates a VM can write it."""
 
 
 @dataclass(frozen=True)
@@ -200,21 +199,20 @@ def parse_managed_instance(found: Any) -> ManagedInstance:
         name=found.name or found.instance.rsplit("/", 1)[-1],
         status=found.instance_status,
         errors=_errors(found.last_attempt.errors.errors),
+        id=str(found.id or ""),
     )
 
 
 def parse_instance(found: Any) -> Instance:
     """A VM."""
-    metadata = _items(found.metadata)
     return Instance(
         name=found.name,
         id=str(found.id),
         status=found.status,
         created=find_time(found.creation_timestamp),
         started=find_time(found.last_start_timestamp),
-        created_by=metadata.get("created-by", ""),
         fingerprint=found.metadata.fingerprint,
-        metadata=metadata,
+        metadata=_items(found.metadata),
     )
 
 

@@ -40,7 +40,7 @@ def decided(approver: str = "") -> SigningRequest:
 
 
 UNAVAILABLE = CallError("instances.get", 503, "backendError", "away")
-FOREIGN = replace(instance(VM, token=OWN), created_by="")
+FOREIGN = replace(instance(VM, token=OWN), is_member=False)
 NOT_APPROVED = f"label_node JoinNotApproved {VM}"
 DENY = ["revoke abcdef", "Denied csr-x", "event JoinDenied", "report JoinDenied"]
 RENEWAL = (
@@ -109,11 +109,11 @@ CASES: dict[str, tuple[Candidate, str, list[str], str]] = {
         [],
         f"Compute Engine has no VM {VM}",
     ),
-    "the VM was not created by the MIG": (
+    "the MIG does not list the VM": (
         candidate(instance=FOREIGN),
         "Pending",
         [],
-        f"VM {VM} was not created by the MIG {RESOURCE}",
+        f"the MIG {RESOURCE} does not list VM {VM} as its member",
     ),
     "its group is gone": (
         candidate(group=None, late=True),

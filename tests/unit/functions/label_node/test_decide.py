@@ -72,9 +72,9 @@ NODE_ACTIONS: dict[str, tuple[Node, Instance | None, list[type[Action]]]] = {
         vm(),
         [WriteStatus],
     ),
-    "on a VM that the MIG did not create": (
+    "on a VM that the MIG does not list": (
         node(proved=False),
-        replace(vm(), created_by=""),
+        replace(vm(), is_member=False),
         [WriteStatus],
     ),
     "of a VM without a token": (node(proved=False), instance(A), [WriteStatus]),
@@ -460,9 +460,7 @@ def test_a_single_host_needs_no_interconnect() -> None:
 # Foreign Nodes and VMs
 
 FOREIGN_NODE = node("foreign-node", proved=False, provider_id="gce://other/zone/foreign-node")
-FOREIGN_VM = replace(
-    vm("foreign-node"), created_by="projects/1/zones/z/instanceGroupManagers/other"
-)
+FOREIGN_VM = replace(vm("foreign-node"), is_member=False)
 
 
 @pytest.mark.parametrize(
@@ -830,7 +828,7 @@ def test_a_rejected_join_is_reported_until_the_vm_has_joined(cause: Cause) -> No
 
 def test_a_rejected_join_of_a_joined_or_foreign_vm_is_not_reported() -> None:
     trigger = join_rejected(Cause.JOIN_NOT_APPROVED, A, "tng-other-01234567-ab12")
-    foreign = replace(vm("tng-other-01234567-ab12"), created_by="")
+    foreign = replace(vm("tng-other-01234567-ab12"), is_member=False)
     reported = result(
         observed(node(), node(B), trigger=trigger, instances={A: vm(), foreign.name: foreign})
     )

@@ -16,11 +16,11 @@ from shared.base.logs import make_logger
 from shared.frame.plan import Fail, StaleObservation
 from shared.ports.errors import CallError, OutOfTimeError
 from shared.ports.gce.calls import Gce
-from shared.ports.gce.values import ListedResource
+from shared.ports.gce.values import ListedResource, ManagedInstance
 from shared.ports.kubernetes.cluster import Cluster
 from shared.triggers.trigger import TimeTrigger
 from tests.support.builders import CLUSTER, NOW, RESOURCE, SETTINGS, UID, flat, group, raw_group
-from tests.support.compute import instance, instance_group, policy, template
+from tests.support.compute import instance_group, policy, template
 from tests.support.reads import Reads
 
 MARK = group().mark
@@ -35,7 +35,10 @@ def listed(
     return ListedResource(project, service, LOCATIONS[service], name, mark, NOW - timedelta(days=1))
 
 
-MEMBER = replace(instance(f"{RESOURCE}-ab12"), name=f"{RESOURCE}-ab12")
+MEMBERS = (
+    ManagedInstance(f"{RESOURCE}-ab12", "RUNNING", id="42"),
+    ManagedInstance(f"{RESOURCE}-cd34", ""),
+)
 EXISTING: dict[str, Any] = {
     "get_cluster_id": CLUSTER,
     "list_named": lambda _project, service, _prefix: [listed(service)],
@@ -43,7 +46,7 @@ EXISTING: dict[str, Any] = {
     "find_mig": instance_group(description=MARK),
     "find_policy": replace(policy(), description=MARK),
     "find_template": replace(template(), description=MARK),
-    "list_instances": [MEMBER, replace(MEMBER, created_by="")],
+    "list_managed_instances": MEMBERS,
 }
 
 
@@ -64,7 +67,11 @@ def work(projects: tuple[str, ...] = ("my-gcp-project",), **answers: Any) -> tup
 
 
 CASES: dict[str, tuple[dict[str, Any], list[str], list[str]]] = {
-    "all its resources exist": ({}, [MIG_SERVICE, TEMPLATE_SERVICE, POLICY_SERVICE], [MEMBER.name]),
+    "all its resources exist": (
+        {},
+        [MIG_SERVICE, TEMPLATE_SERVICE, POLICY_SERVICE],
+        [MEMBERS[0].name],
+    ),
     "its group exists": ({"list_groups": [raw_group(uid=UID)]}, [], []),
     "all its resources were deleted meanwhile": (
         {"find_mig": None, "find_policy": None, "find_template": None},
@@ -75,12 +82,12 @@ CASES: dict[str, tuple[dict[str, Any], list[str], list[str]]] = {
     "the policy was deleted meanwhile": (
         {"find_policy": None},
         [MIG_SERVICE, TEMPLATE_SERVICE],
-        [MEMBER.name],
+        [MEMBERS[0].name],
     ),
     "the template was deleted meanwhile": (
         {"find_template": None},
         [MIG_SERVICE, POLICY_SERVICE],
-        [MEMBER.name],
+        [MEMBERS[0].name],
     ),
     "other resources have the names now": (
         {

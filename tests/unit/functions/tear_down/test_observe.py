@@ -197,13 +197,12 @@ def test_a_deletion_is_observed_as_beginning_until_it_is_reported_and_all_nodes_
 
 
 MEMBERS = [replace(instance(name), name=name) for name in (VM, OTHER)]
-FOREIGN = replace(instance(VM), created_by="")
 UNPROVED: dict[str, tuple[dict[str, Any], list[str], list[str], tuple[str, ...]]] = {
     "all are proved": ({"list_nodes": [node().raw, node(OTHER).raw]}, [VM, OTHER], [], ()),
     "a Node is missing": (
         {
             "list_nodes": [node().raw],
-            "list_instances": [*MEMBERS, FOREIGN],
+            "list_instances": MEMBERS,
             "find_nodes": lambda _: {OTHER: node(OTHER, proved=False).raw},
         },
         [VM, OTHER],

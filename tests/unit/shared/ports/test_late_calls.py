@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -205,6 +206,24 @@ def test_each_page_is_a_call_within_the_remaining_time(
 def test_a_mig_that_does_not_exist_has_no_managed_instances() -> None:
     port, _ = slow_lists(0)
     assert port.list_managed_instances(PROJECT, ZONE, "other") == ()
+
+
+def test_a_list_of_members_proves_membership_for_a_minute_and_never_its_absence() -> None:
+    port, cloud = slow_lists(0)
+    members = [member["id"] for member in cloud.managed()]
+
+    def find(*ids: str, after: int = 0, port: Gce = port) -> tuple[frozenset[str], int]:
+        cloud.simulator.calls.clear()
+        now = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=after)
+        found = port.find_member_ids(PROJECT, ZONE, "slice", ids, now)
+        return found, len(cloud.simulator.calls.records)
+
+    next_invocation = Gce(port._clients, lambda: 30.0)
+    assert find(*members) == (frozenset(members), 1)
+    assert find(*members, "1") == (frozenset(members), 0), "an invocation lists once"
+    assert find(members[0], after=59, port=next_invocation) == (frozenset(members[:1]), 0)
+    assert find("1", after=59, port=next_invocation) == (frozenset(), 1)
+    assert find(members[0], after=119, port=Gce(port._clients, lambda: 30.0))[1] == 1
 
 
 class Pages:

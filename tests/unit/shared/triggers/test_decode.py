@@ -20,7 +20,6 @@ from shared.base.names import MIGS, NODE_POOLS, POLICIES, TEMPLATES, VMS
 from shared.frame.plan import NothingToDo
 from shared.frame.step import Invocation
 from shared.node_groups.work import find_group
-from shared.ports.gce.values import Instance
 from shared.triggers.audit_log import LogEvent
 from shared.triggers.decode import Delivery, decode
 from shared.triggers.message import MAX_NAMES, Cause, Message, PoisonError, message_about_requests
@@ -400,13 +399,6 @@ def test_the_group_of_an_entry_is_found(name: str) -> None:
 @pytest.mark.parametrize("name", ["other-project-mig", "other-zone-same-name"])
 def test_an_entry_of_another_project_or_zone_has_no_group(name: str) -> None:
     assert target(own_entry(name)) == "NotOurs"
-
-
-def test_a_vm_that_no_mig_created_is_no_member_of_the_group() -> None:
-    assert target(own_entry("same-prefix-hand-made-vm")) == "default/my-slice"
-    vm = read(own_entry("same-prefix-hand-made-vm")).vms[0]
-    manually_created = Instance(vm, "1", "RUNNING", NOW, NOW, "", "f")
-    assert not manually_created.is_member_of("us-central1-c", RESOURCE)
 
 
 def test_another_group_with_the_label_is_not_the_group_of_an_entry() -> None:
