@@ -2,7 +2,7 @@
 
 Triggers:
 
-- A JobSet has completed, failed or was deleted.
+- A JobSet has completed, failed or is deleted, or one of its Jobs has completed.
 - A resync about a slice.
 - A message of the sweep, each minute. It names no slice: the step lists all, and publishes resyncs about
   those that need an action or a report to its own topic.
@@ -10,12 +10,13 @@ Triggers:
   changes only a few node pools at a time: the step selects some, and when an operation ends, the next.
 
 `slices.create_or_release.ROWS` decides about each slice, and `find_need` whether it is needed. It is not
-if its JobSet has ended or is gone, has no such Job any more, or has been suspended for a time that is a
-setting. The first observation of such a slice sets its release deadline, half a minute ahead, and the
-first one after the deadline (normally by the sweep's resync) deletes it, when no Pods run on it any
-more. The delay lets a JobSet that is deleted and recreated under the same name keep its slices. Of the
-slices that are not needed, two kinds are deleted without a delay: those that have failed for good and
-have no ready Node, and those whose deadline cannot be written, when no Pods run on them.
+if its JobSet has ended, is gone or being deleted, has no such Job any more, or has been suspended for a
+time that is a setting, or if its Job has completed and is not restarted. The first observation of such a
+slice sets its release deadline, half a minute ahead, and the first one after the deadline (normally by
+the sweep's resync) deletes it, when no Pods run on it any more. The delay lets a JobSet that is deleted
+and recreated under the same name keep its slices. Of the slices that are not needed, two kinds are
+deleted without a delay: those that have failed for good and have no ready Node, and those whose deadline
+cannot be written, when no Pods run on them.
 
 By the setting `Settings.lost_rebuild`, a slice that a JobSet needs and that has lost Nodes for good is
 deleted, so that provision_slice creates it again. That applies to TPUNodeGroups alone, because GKE does
@@ -84,7 +85,7 @@ def report_retry(work: SliceWork, error: Exception) -> Plan:
     if existing is None:
         return Plan(GIVEN_UP)
     jobset = work.cluster.find_jobset(*existing.owner.jobset_key)
-    one = observe.ObservedSlice(existing, jobset, work.settings, work.provider)
+    (one,) = observe.match_jobsets(work, [existing], {existing.owner.jobset_key: jobset})
     if not is_retry_reported(one, work.now):
         return Plan(GIVEN_UP)
     observe.set_subject(work, existing.owner.jobset_key, jobset)

@@ -13,7 +13,7 @@ from shared.frame.plan import Each, Emit, Fail, Plan, join_outcomes
 from shared.ports.errors import CallError
 from shared.slices import create_or_release
 from shared.slices.actions import build_actions
-from shared.slices.provider import Slice, SliceState, Wording
+from shared.slices.provider import RELEASE_AFTER, Slice, SliceState, Wording
 from shared.slices.work import build_send
 from shared.triggers import routes
 from shared.triggers.audit_log import LogEvent
@@ -98,6 +98,9 @@ def plan_slice(one: ObservedSlice, now: datetime) -> Each:
     user = next(iter(one.users), "")
     words = {"name": existing.name, "failure": existing.message, "user": user, "why": why}
     row = one.find_row(now)
+    if "deletionTimestamp" in (one.jobset or {}).get("metadata", {}):
+        # It may be applied again, too, when it is gone: after its Pods and their grace period.
+        now += RELEASE_AFTER
     return Each(existing.name, build_actions(row, existing, words, one.wording, now), row.outcome)
 
 

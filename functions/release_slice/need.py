@@ -19,11 +19,13 @@ MAX_JOBS = 10_000
 def find_need(
     existing: Slice,
     jobset: Mapping[str, Any] | None,
+    job: Mapping[str, Any] | None,
     now: datetime,
     suspended_release: timedelta | None,
 ) -> tuple[Need, str]:
     """Whether the JobSet of a slice needs it, and why not; the text is empty while it keeps its slice.
 
+    ``job``: the slice's Job; ``None`` if the JobSet counts no completed Job or it does not exist.
     ``suspended_release``: how long a suspended JobSet keeps its slices; ``None``: until it is resumed.
     """
     owner = existing.owner
@@ -32,6 +34,10 @@ def find_need(
     end = jobsets.find_end(jobset)
     if end is not None:
         return Need.JOBSET_ENDED, f"JobSet {owner.jobset} has ended ({end})"
+    if "deletionTimestamp" in jobset["metadata"]:
+        return Need.JOBSET_GONE, f"JobSet {owner.jobset} is being deleted"
+    if job is not None and jobsets.has_completed(job, jobset):
+        return Need.NOT_NEEDED, f"Job {owner.job} of JobSet {owner.jobset} has completed"
     # A JobSet that was recreated may have fewer Jobs. A slice whose name this system has not computed,
     # such as a node pool of TPU Provisioner, is kept: its labels may name no Job.
     is_named_by_us = existing.name == slice_name(owner.jobset, job_key(owner.namespace, owner.job))

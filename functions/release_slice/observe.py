@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -13,6 +13,7 @@ from shared.ports.errors import CallError
 from shared.settings import Settings
 from shared.slices import concurrency, create_or_release
 from shared.slices.create_or_release import SliceAction
+from shared.slices.jobsets import count_completed, find_end
 from shared.slices.provider import Slice, Wording
 from shared.slices.work import SliceWork, is_pod_of, list_jobs_on, set_trace_id
 from shared.triggers.audit_log import LogEvent
@@ -37,7 +38,7 @@ def observe(work: SliceWork) -> Observed:
     jobsets = _read_jobsets(work) if existing else {}
     work.facts["slices"] = len(existing)
     limit = work.provider.concurrency_limit
-    return ObservedAll(_match_jobsets(work, existing, jobsets), limit, work.trigger.at)
+    return ObservedAll(match_jobsets(work, existing, jobsets), limit, work.trigger.at)
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,8 @@ class ObservedSlice:
 
     ``wording``: the provider, used only for how its slices are called in Events. ``users`` are the Jobs
     whose Pods run on a slice that is to be deleted; ``users_error`` is the error of that read.
-    ``refusal`` is the error if its release deadline cannot be written.
+    ``refusal`` is the error if its release deadline cannot be written. ``job`` is the slice's Job, if it
+    may have completed.
     """
 
     existing: Slice
@@ -56,10 +58,12 @@ class ObservedSlice:
     users: tuple[str, ...] = ()
     users_error: CallError | None = None
     refusal: str = ""
+    job: Mapping[str, Any] | None = None
 
     def find_need(self, now: datetime) -> tuple[create_or_release.Need, str]:
         """Whether the JobSet needs the slice, and why not."""
-        return find_need(self.existing, self.jobset, now, self.settings.suspended_release)
+        release = self.settings.suspended_release
+        return find_need(self.existing, self.jobset, self.job, now, release)
 
     def find_row(self, now: datetime) -> create_or_release.Row:
         """The row of the table for what was observed."""
@@ -152,7 +156,7 @@ def _observe_named(work: SliceWork, message: Message) -> ObservedSlices:
     keys = {one.owner.jobset_key for one in found}
     jobsets = {key: work.cluster.find_jobset(*key) for key in keys}
     return ObservedSlices(
-        tuple(_observe_slice(work, one, jobsets[one.owner.jobset_key]) for one in found)
+        tuple(_observe_slice(work, one) for one in match_jobsets(work, found, jobsets))
     )
 
 
@@ -161,7 +165,7 @@ def _observe_failed_update(work: SliceWork, event: LogEvent) -> ObservedFailedUp
     if existing is None:
         return ObservedFailedUpdate(None)
     jobset = work.cluster.find_jobset(*existing.owner.jobset_key)
-    one = ObservedSlice(existing, jobset, work.settings, work.provider)
+    (one,) = match_jobsets(work, [existing], {existing.owner.jobset_key: jobset})
     if one.find_row(work.now).action is not SliceAction.SET_DEADLINE:
         return ObservedFailedUpdate(one)
     set_subject(work, existing.owner.jobset_key, jobset)
@@ -182,7 +186,7 @@ def _observe_operation(work: SliceWork, event: LogEvent) -> ObservedCreation | O
     jobsets = _read_jobsets(work) if slices or is_deletion else {}
     selected: list[Slice] = []
     if not (is_deletion and event.has_failed):
-        observed = _match_jobsets(work, slices, jobsets)
+        observed = match_jobsets(work, slices, jobsets)
         selected = select_next(observed, provider.concurrency_limit, work.now)
     if is_deletion:
         jobset, existing = find_jobset_of(event.name, jobsets.values()), None
@@ -196,8 +200,8 @@ def _observe_operation(work: SliceWork, event: LogEvent) -> ObservedCreation | O
     if first is None:
         return ObservedCreation((), tuple(selected[1:]))
     work.facts["slice"] = first.name
-    one = _observe_slice(work, first, jobsets.get(first.owner.jobset_key))
-    return ObservedCreation((one,), tuple(selected[1:]))
+    (one,) = match_jobsets(work, [first], jobsets)
+    return ObservedCreation((_observe_slice(work, one),), tuple(selected[1:]))
 
 
 def _read_jobsets(work: SliceWork) -> dict[tuple[str, str], Mapping[str, Any]]:
@@ -206,21 +210,32 @@ def _read_jobsets(work: SliceWork) -> dict[tuple[str, str], Mapping[str, Any]]:
     return {(one["metadata"]["namespace"], one["metadata"]["name"]): one for one in found}
 
 
-def _match_jobsets(
-    work: SliceWork, slices: Iterable[Slice], jobsets: Mapping[tuple[str, str], Mapping[str, Any]]
+def match_jobsets(
+    work: SliceWork,
+    slices: Sequence[Slice],
+    jobsets: Mapping[tuple[str, str], Mapping[str, Any] | None],
 ) -> tuple[ObservedSlice, ...]:
+    """Each slice with its JobSet and, if a JobSet counts completed Jobs, with its Job."""
+    found = {one.owner.jobset_key: jobsets.get(one.owner.jobset_key) for one in slices}
+    only = next(iter(found)) if len(found) == 1 else ()
+    wanted = {one.owner.full_job for one in slices}
+    jobs: dict[tuple[str, str], Mapping[str, Any]] = {}
+    if any(one and not find_end(one) and count_completed(one) for one in found.values()):
+        with work.best_effort():  # the end of a JobSet can be decided without its Jobs
+            for job in work.cluster.list_jobs(*only):
+                key = job["metadata"]["namespace"], job["metadata"]["name"]
+                jobs |= {key: job} if key in wanted else {}
+    both = work.settings, work.provider
     return tuple(
-        ObservedSlice(one, jobsets.get(one.owner.jobset_key), work.settings, work.provider)
+        ObservedSlice(one, found[one.owner.jobset_key], *both, job=jobs.get(one.owner.full_job))
         for one in slices
     )
 
 
-def _observe_slice(
-    work: SliceWork, existing: Slice, jobset: Mapping[str, Any] | None
-) -> ObservedSlice:
-    set_trace_id(work, existing)
-    set_subject(work, existing.owner.jobset_key, jobset)
-    return with_users(work, ObservedSlice(existing, jobset, work.settings, work.provider))
+def _observe_slice(work: SliceWork, one: ObservedSlice) -> ObservedSlice:
+    set_trace_id(work, one.existing)
+    set_subject(work, one.existing.owner.jobset_key, one.jobset)
+    return with_users(work, one)
 
 
 def set_subject(work: SliceWork, key: tuple[str, str], jobset: Mapping[str, Any] | None) -> None:

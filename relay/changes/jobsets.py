@@ -13,7 +13,7 @@ from typing import Any
 
 from relay.changes.pending import MessageSubject, PendingTriggers
 from shared.base.names import JOBSET_KIND
-from shared.slices.jobsets import find_end, find_end_time, find_leader, requests_chips
+from shared.slices import jobsets
 from shared.triggers import routes
 from shared.triggers.message import POD_KIND, Cause
 
@@ -35,11 +35,11 @@ class WaitingPod:
 
 @dataclass(frozen=True, slots=True)
 class KnownJobSet:
-    """A JobSet; ``end`` is ``None`` until it has ended."""
+    """A JobSet; ``end``, the cause of a message, is ``None`` until it has ended or is deleted."""
 
     subject: MessageSubject
     end: str | None
-    ended_at: datetime | None
+    completed: int
 
 
 class JobSetTriggers:
@@ -68,7 +68,7 @@ class JobSetTriggers:
     def observe_pod(self, raw: Mapping[str, Any], now: datetime) -> None:
         """A Pod has appeared or changed: it is reported once when it waits, and again when it waits for
         something else."""
-        leader = find_leader(raw)
+        leader = jobsets.find_leader(raw)
         if leader is None:
             self.forget_pod(raw)
             return
@@ -99,21 +99,25 @@ class JobSetTriggers:
             self._forget_pod(known)
 
     def observe_jobset(self, raw: Mapping[str, Any], now: datetime) -> None:
-        """A JobSet has appeared or changed: its end is reported once."""
-        if not requests_chips(raw):
+        """A JobSet has appeared or changed: its end or deletion, and each completed Job, is reported."""
+        if not jobsets.requests_chips(raw):
             return
-        jobset = KnownJobSet(_subject(raw, JOBSET_KIND), find_end(raw), find_end_time(raw))
+        is_deleted = "deletionTimestamp" in raw["metadata"]
+        end = jobsets.find_end(raw) or (Cause.DELETING if is_deleted else None)
+        jobset = KnownJobSet(_subject(raw, JOBSET_KIND), end, jobsets.count_completed(raw))
         before = self._jobsets.get(jobset.subject.key)
         self._jobsets[jobset.subject.key] = jobset
         if before is not None and before.subject != jobset.subject:
             self._report_gone(before, now)
             before = None
         has_ended_before = before is not None and before.end is not None
-        is_recent = jobset.ended_at is None or now - jobset.ended_at <= RECENT
-        if jobset.end is None or has_ended_before:
-            return
-        if before is not None or is_recent:
-            self._triggers.add(jobset.subject, routes.RELEASE_SLICE, Cause(str(jobset.end)), now)
+        ended_at = jobsets.find_end_time(raw)
+        is_recent = ended_at is None or now - ended_at <= RECENT
+        cause = jobset.end if not has_ended_before and (before or is_recent) else None
+        if before is not None and jobset.completed > before.completed:
+            cause = cause or Cause.COMPLETED
+        if cause is not None:
+            self._triggers.add(jobset.subject, routes.RELEASE_SLICE, Cause(cause), now)
 
     def forget_jobset(self, raw: Mapping[str, Any], now: datetime) -> None:
         """A JobSet was deleted."""

@@ -18,7 +18,7 @@ providerID changed; a group appeared that Nodes claim
 request for a kubelet's certificate by a token of ours  approve_join
 appeared, or another approver has approved it
 Pod of a JobSet waits for a slice, or for another       provision_slice
-JobSet completed, failed or was deleted                 release_slice
+JobSet completed, failed or deleted; its Job completed  release_slice
 ======================================================  ==================
 
 After a start the state decides instead of the changes, because the relay may have missed some. A settled

@@ -41,7 +41,7 @@ _SPEC = (
 )
 _STATUS = (
     *("observedGeneration", "nodeSummary", "completedAt", "provisioningModel", "resources"),
-    *("capacity", "allocatable", "phase", "certificate"),
+    *("capacity", "allocatable", "phase", "certificate", "replicatedJobsStatus"),
 )
 _CONDITIONS = (
     *("Ready", "ManagedInstanceGroupReady", "TokensInjected", "NodesJoined"),

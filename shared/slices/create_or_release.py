@@ -37,11 +37,11 @@ class Need(StrEnum):
     """Whether the JobSet needs the slice."""
 
     NEEDED = "needs it"
-    JOBSET_GONE = "is gone"
+    JOBSET_GONE = "is gone or being deleted"
     JOBSET_ENDED = "has ended"
     OPTED_OUT = "has opted out"
     SUSPENDED = "is suspended"
-    NOT_NEEDED = "has no such Job or is suspended for long"
+    NOT_NEEDED = "has no such Job, has completed it or is suspended for long"
     """For a Pod: it has no such Job."""
 
 
@@ -159,7 +159,7 @@ REBUILDING = EventTemplate("DeletionStarted", "Deleting {noun} {name}: {failure}
 IN_USE = EventTemplate(
     "InUse",
     "{noun} {name} is not deleted yet, because Pods of Job {user} run on it: it is deleted when they "
-    "have ended",
+    "have ended, at the latest ten minutes after the grace period of their deletion",
 )
 LOST = EventTemplate("Lost", "{noun} {name} does not recover by itself: {failure}", is_warning=True)
 NOT_FOUND = EventTemplate("NotFound", "{noun} {name} was gone before it could be deleted")

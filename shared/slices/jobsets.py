@@ -7,7 +7,7 @@ of ``namespace/name`` in hex. It is the same after restarts and unique in the cl
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -16,7 +16,7 @@ from shared.base import names
 from shared.base.documents import read_mapping, read_mappings, read_text, read_texts
 from shared.base.fields import is_yes
 from shared.base.jobs import JOB_KEY_SELECTOR, job_key
-from shared.base.pods import find_controller
+from shared.base.pods import find_controller, parse_count
 from shared.base.timestamps import guess_time
 
 EXCLUSIVE_TOPOLOGY = "alpha.jobset.sigs.k8s.io/exclusive-topology"
@@ -129,13 +129,13 @@ def has_opted_out(labels: Mapping[str, str], annotations: Mapping[str, str]) -> 
 
 def find_end(jobset: Mapping[str, Any]) -> str | None:
     """``Completed`` or ``Failed`` if a JobSet has ended, otherwise ``None``."""
-    condition = _end(jobset)
+    condition = _find_true(jobset, FINISHED)
     return str(condition["type"]) if condition else None
 
 
 def find_end_time(jobset: Mapping[str, Any]) -> datetime | None:
     """When a JobSet ended; ``None`` if that is unknown."""
-    return guess_time(str(_end(jobset).get("lastTransitionTime") or ""))
+    return _find_transition_time(jobset, FINISHED)
 
 
 def is_suspended(jobset: Mapping[str, Any]) -> bool:
@@ -145,13 +145,25 @@ def is_suspended(jobset: Mapping[str, Any]) -> bool:
 
 def find_suspension_time(jobset: Mapping[str, Any]) -> datetime | None:
     """When a suspended JobSet was suspended; ``None`` if it is not, or the time is unknown."""
-    conditions = read_mappings(read_mapping(jobset, "status"), "conditions")
-    times = (
-        guess_time(str(one.get("lastTransitionTime") or ""))
-        for one in conditions
-        if one.get("type") == "Suspended" and one.get("status") == "True"
+    return _find_transition_time(jobset, ("Suspended",)) if is_suspended(jobset) else None
+
+
+def count_completed(jobset: Mapping[str, Any]) -> int:
+    """The number of completed Jobs in a JobSet's status; just after a restart, those of before."""
+    counts = read_mappings(read_mapping(jobset, "status"), "replicatedJobsStatus")
+    return sum(parse_count(one.get("succeeded")) or 0 for one in counts)
+
+
+def has_completed(job: Mapping[str, Any], jobset: Mapping[str, Any]) -> bool:
+    """Whether a Job of a JobSet has completed. One that JobSet creates again does not count: one that is
+    being deleted, is older than the last restart, or is of a predecessor of the same name."""
+    metadata, attempt = job["metadata"], read_mapping(jobset, "status").get("restarts") or 0
+    return (
+        bool(_find_true(job, ("Complete",)))
+        and "deletionTimestamp" not in metadata
+        and read_texts(metadata, "labels").get(names.RESTART_ATTEMPT) == str(attempt)
+        and (find_controller(metadata) or {}).get("uid") == jobset["metadata"]["uid"]
     )
-    return next(times, None) if is_suspended(jobset) else None
 
 
 def list_replicated_jobs(jobset: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -217,11 +229,16 @@ def find_foreign_key(leader: Leader) -> str | None:
     return None
 
 
-def _end(jobset: Mapping[str, Any]) -> Mapping[str, Any]:
-    for condition in read_mappings(read_mapping(jobset, "status"), "conditions"):
-        if condition.get("type") in FINISHED and condition.get("status") == "True":
+def _find_true(document: Mapping[str, Any], types: Sequence[str]) -> Mapping[str, Any]:
+    """The first condition of these types that is true; empty if there is none."""
+    for condition in read_mappings(read_mapping(document, "status"), "conditions"):
+        if condition.get("type") in types and condition.get("status") == "True":
             return condition
     return {}
+
+
+def _find_transition_time(document: Mapping[str, Any], types: Sequence[str]) -> datetime | None:
+    return guess_time(str(_find_true(document, types).get("lastTransitionTime") or ""))
 
 
 def _pod_spec(holder: Mapping[str, Any]) -> Mapping[str, Any]:

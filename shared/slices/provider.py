@@ -47,6 +47,11 @@ class Owner:
         """Namespace and name of the JobSet."""
         return self.namespace, self.jobset
 
+    @property
+    def full_job(self) -> tuple[str, str]:
+        """Namespace and name of the Job."""
+        return self.namespace, self.job
+
 
 @dataclass(frozen=True)
 class DesiredSlice:

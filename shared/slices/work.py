@@ -138,8 +138,7 @@ def list_jobs_on(
 
 def is_pod_of(metadata: Mapping[str, Any], owner: Owner) -> bool:
     """Whether a Pod is one of this Job."""
-    job = (metadata["namespace"], metadata["labels"][JOB_NAME])
-    return job == (owner.namespace, owner.job)
+    return (metadata["namespace"], metadata["labels"][JOB_NAME]) == owner.full_job
 
 
 def find_jobs(pods: Iterable[Mapping[str, Any]], now: datetime) -> Iterator[str]:

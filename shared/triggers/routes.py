@@ -111,7 +111,7 @@ _TABLE = (
     Route(
         RELEASE_SLICE,
         {
-            JOBSET_KIND: (Cause.COMPLETED, Cause.FAILED, Cause.GONE),
+            JOBSET_KIND: (Cause.COMPLETED, Cause.FAILED, Cause.DELETING, Cause.GONE),
             SLICE_KIND: (Cause.RESYNC,),
             **_AT_A_TIME,
         },

@@ -75,6 +75,7 @@ Kubernetes is in one of them. `make test-all` runs all stories there, in all cas
 EMBEDDED_ONLY = frozenset(
     {
         "tests.stories.test_clocks",
+        "tests.stories.test_jobset_ends",
         "tests.stories.test_jobset_slices",
         "tests.stories.test_many_jobsets",
         "tests.stories.test_node_pool_ends",

@@ -11,6 +11,7 @@ from shared.base.names import (
     JOB_NAME,
     JOBSET_GROUP,
     JOBSET_KIND,
+    JOBSET_NAME,
     JOBSET_PLURAL,
     JOBSET_VERSION,
 )
@@ -18,6 +19,7 @@ from shared.ports.errors import CallError
 from shared.ports.kubernetes.transport import NOT_SERVED, Target, Transport
 
 _PODS = Target("Pod", "/api/v1", "pods")
+_JOBS = Target("Job", "/apis/batch/v1", "jobs")
 _JOBSETS = Target(JOBSET_KIND, f"/apis/{JOBSET_GROUP}/{JOBSET_VERSION}", JOBSET_PLURAL)
 
 
@@ -35,6 +37,11 @@ class WorkloadCalls(Transport):
     def list_job_pods(self, namespace: str, job: str) -> list[dict[str, Any]]:
         """The Pods of one Job."""
         return self._list_pods(_PODS.within(namespace), f"{JOB_NAME}={job}")
+
+    def list_jobs(self, namespace: str = "", jobset: str = "") -> Iterator[dict[str, Any]]:
+        """The Jobs of all JobSets, page by page, or of one."""
+        term = f"{JOBSET_NAME}={jobset}" if jobset else JOBSET_NAME
+        return self._list(_JOBS.within(namespace), term, is_paged=True)
 
     def list_pods_on(self, node: str) -> list[dict[str, Any]]:
         """The Pods of Jobs that are bound to a Node."""

@@ -180,6 +180,47 @@ def test_a_sweep_run_lists_jobsets_if_there_are_slices(
     assert work.facts["slices"] == len(slices)
 
 
+COUNTING = merge(
+    RUNNING,
+    {
+        "metadata": {"uid": "jobset-uid"},
+        "status": {"restarts": 1, "replicatedJobsStatus": [{"name": "workers", "succeeded": 1}]},
+    },
+)
+OTHERS = replace(SLICE, owner=Owner("default", "others", "others-workers-0"))
+COMPLETED_JOB = release.completed_job()
+JOB_READS: dict[str, tuple[list[Slice], list[Any], Any, tuple[str, ...] | None, bool]] = {
+    "no Job has completed": ([SLICE], [RUNNING], [], None, False),
+    "the JobSet has completed": ([SLICE], [merge(COUNTING, COMPLETED)], [], None, False),
+    "a Job has completed": ([SLICE], [COUNTING], [COMPLETED_JOB], ("default", "train"), True),
+    "one of several JobSets counts": ([SLICE, OTHERS], [COUNTING], [COMPLETED_JOB], (), True),
+    "another Job has completed": ([SLICE], [COUNTING], [merge(COMPLETED_JOB, {"metadata": {"name": "x"}})], ("default", "train"), False),
+    "the Jobs cannot be listed": ([SLICE], [COUNTING], FORBIDDEN, None, False),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", JOB_READS.values(), ids=JOB_READS)
+def test_jobs_are_listed_only_if_a_jobset_that_has_not_ended_counts_completed_ones(
+    case: tuple[list[Slice], list[Any], Any, tuple[str, ...] | None, bool],
+) -> None:
+    slices, jobsets, jobs, listed, has_job = case
+    asked: list[tuple[str, ...]] = []
+
+    def list_jobs(*of: str) -> Any:
+        asked.append(of)
+        return jobs
+
+    answers = {"list_all": slices, "list_jobsets": jobsets}
+    listing = {"list_jobs": jobs if isinstance(jobs, CallError) else list_jobs}
+    work, _ = reading_slices(SliceWork, SWEEP, {**answers, **listing})
+    observed = release_slice.observe.observe(work)
+    assert isinstance(observed, ObservedAll)
+    assert asked == ([] if listed is None else [listed])
+    assert observed.slices[0].job == (COMPLETED_JOB if has_job else None)
+    undone = [str(FORBIDDEN)] if jobs is FORBIDDEN else []
+    assert work.facts.get("left_undone", []) == undone
+
+
 UPDATES: dict[str, tuple[list[Slice], Any, tuple[str | None, bool, Any]]] = {
     "of a pool that is no slice": ([replace(SLICE, name="x")], COMPLETED, (None, False, None)),
     "of a slice that is needed": ([SLICE], RUNNING, ("", False, ())),

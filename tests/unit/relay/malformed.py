@@ -24,7 +24,7 @@ VALID: dict[WatchedKind, list[Raw]] = {
     "Node": [node(), node(ready="False"), node(labels={})],
     "CertificateSigningRequest": [signing_request(), signing_request("AutoApproved")],
     "Pod": [pod(), pod(index="1")],
-    "JobSet": [jobset(), jobset(end="Completed")],
+    "JobSet": [jobset(), jobset(end="Completed"), jobset(completed=1, deleting=True)],
 }
 JUNK: list[Any] = [
     *(None, True, 0, -1, 2**70, 1.5, "", [], {}, [[]], [None], [1], {"": None}, {"a": 1}),

@@ -194,8 +194,10 @@ def jobset(
     ended_at: str = "2026-01-01T00:00:00Z",
     chips: str = "4",
     restarts: int = 0,
+    completed: int = 0,
+    deleting: bool = False,
 ) -> Raw:
-    """A JobSet that runs, or has ended with the condition ``end``."""
+    """A JobSet that runs, or has ended with the condition ``end``. ``completed`` counts its Jobs."""
     limits = {TPU_RESOURCE: chips} if chips else {"cpu": "8"}
     container = {"name": "train", "image": "train:1", "resources": {"limits": limits}}
     pod_template = {"metadata": {"labels": {"app": "train"}}, "spec": {"containers": [container]}}
@@ -207,9 +209,18 @@ def jobset(
     return {
         "apiVersion": "jobset.x-k8s.io/v1alpha2",
         "kind": "JobSet",
-        "metadata": {"namespace": "default", "name": name, "uid": uid},
+        "metadata": {
+            "namespace": "default",
+            "name": name,
+            "uid": uid,
+            **({"deletionTimestamp": "2026-01-01T00:00:00Z"} if deleting else {}),
+        },
         "spec": {"replicatedJobs": [{"name": "workers", "replicas": 1, "template": job}]},
-        "status": {"conditions": conditions, "restarts": restarts},
+        "status": {
+            "conditions": conditions,
+            "restarts": restarts,
+            "replicatedJobsStatus": [{"name": "workers", "succeeded": completed}],
+        },
     }
 
 

@@ -1,3 +1,4 @@
+# ruff: noqa: E501  (a table reads best with a row on a line)
 """Waiting Pods and ended JobSets are reported once. Other Pods and JobSets are not cached."""
 
 from __future__ import annotations
@@ -185,6 +186,37 @@ def test_a_jobset_that_is_deleted_before_its_end_is_reported() -> None:
     outbox = settled_outbox(jobsets=[jobset()])
     outbox.changed("JobSet", "DELETED", jobset(), START)
     assert (take_reports(outbox), outbox.jobset_count) == ([DELETED], 0)
+
+
+CHANGES: dict[str, tuple[list[Raw], list[str]]] = {
+    "deleted in the foreground": ([jobset(deleting=True)] * 2, ["Deleting"]),
+    "deleted after its end": ([jobset(end="Completed"), jobset(end="Completed", deleting=True)], ["Completed"]),
+    "one Job after the other completes": ([jobset(completed=1), jobset(completed=1), jobset(completed=3)], ["Completed"] * 2),
+    "its last Job completes": ([jobset(completed=1, end="Completed")], ["Completed"]),
+    "its Jobs are restarted": ([jobset(completed=1), jobset(restarts=1), jobset(completed=1)], ["Completed"] * 2),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("raws, causes", CHANGES.values(), ids=CHANGES.keys())
+def test_the_deletion_of_a_jobset_and_each_completed_job_is_reported_once(
+    raws: list[Raw], causes: list[str]
+) -> None:
+    outbox, reported = settled_outbox(jobsets=[jobset()]), []
+    for number, raw in enumerate([*raws, raws[-1]]):
+        outbox.changed("JobSet", "MODIFIED", projected(raw), seconds(60 * number))
+        reported += [cause for _, cause, *_ in take_reports(outbox, 60 * number)]
+    assert reported == causes
+
+
+def test_after_a_start_a_jobset_that_is_being_deleted_is_reported_and_completed_jobs_are_not() -> (
+    None
+):
+    outbox = Outbox()
+    jobsets = [jobset(deleting=True), jobset("eval", uid="jobset-uid-2", completed=1)]
+    outbox.relisted("JobSet", jobsets, START)
+    assert take_reports(outbox) == [
+        ("release_slice", "Deleting", "JobSet", "train", "jobset-uid-1")
+    ]
 
 
 def test_ends_and_deletions_that_appear_only_in_a_list_are_reported() -> None:

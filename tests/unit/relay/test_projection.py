@@ -9,7 +9,13 @@ import pytest
 from relay.changes.fingerprints import fingerprint_group, fingerprint_node
 from relay.watching.projection import parse
 from shared.base.signing_requests import find_signing_request
-from shared.slices.jobsets import find_end, find_end_time, find_leader, requests_chips
+from shared.slices.jobsets import (
+    count_completed,
+    find_end,
+    find_end_time,
+    find_leader,
+    requests_chips,
+)
 from tests.unit.relay.objects import (
     Raw,
     foreign_node,
@@ -62,6 +68,7 @@ def test_every_field_of_a_pod_that_is_read_is_kept(raw: Raw) -> None:
 JOBSETS = {
     "running": jobset(),
     "ended": jobset(end="Failed"),
+    "with completed Jobs": jobset(completed=2),
     "without chips": jobset(chips=""),
     "of templates without metadata": json.loads(
         json.dumps(jobset()).replace('"metadata": {}, ', "")
@@ -73,7 +80,7 @@ JOBSETS = {
 def test_every_field_of_a_jobset_that_is_read_is_kept(raw: Raw) -> None:
     after = projected(raw)
     assert after["metadata"]["uid"] == raw["metadata"]["uid"]
-    for read in (requests_chips, find_end, find_end_time):
+    for read in (requests_chips, find_end, find_end_time, count_completed):
         assert read(after) == read(raw), read
 
 

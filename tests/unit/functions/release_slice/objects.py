@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 from shared.ports.kubernetes.access_settings import Kubeconfig
 from shared.settings import Settings
 from shared.slices.provider import Owner, Slice, SliceState
 from tests.support import jobset_objects as objects
-from tests.support.builders import NOW
+from tests.support.builders import NOW, merge
 from tests.support.jobset_objects import JOB, with_condition
 
 NAME = "train-bfcf5ebea76efcf5"
@@ -22,5 +23,29 @@ LOST = replace(
 DEGRADED = replace(LOST, has_ready_nodes=True)
 SETTINGS = Settings("p", "", frozenset(), Kubeconfig(""), "", timedelta(minutes=15))
 REBUILDS = replace(SETTINGS, lost_rebuild=timedelta(minutes=30))
+
+
+def completed_job(attempt: str = "1", **change: Any) -> dict[str, Any]:
+    """The slice's Job, which has completed after so many restarts of its JobSet."""
+    owner = {"kind": "JobSet", "name": "train", "uid": "jobset-uid", "controller": True}
+    labels = {
+        "jobset.sigs.k8s.io/jobset-name": "train",
+        "jobset.sigs.k8s.io/restart-attempt": attempt,
+    }
+    merged: dict[str, Any] = merge(
+        {
+            "metadata": {
+                "name": JOB,
+                "namespace": "default",
+                "labels": labels,
+                "ownerReferences": [owner],
+            },
+            "status": {"conditions": [{"type": "Complete", "status": "True"}]},
+        },
+        change,
+    )
+    return merged
+
+
 RUNNING = objects.jobset()
 COMPLETED = objects.jobset(**with_condition("Completed"))

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -39,7 +39,7 @@ from shared.slices.work import SliceWork
 from shared.triggers.audit_log import LogEvent
 from shared.triggers.message import Cause
 from tests.support import jobset_objects as objects
-from tests.support.builders import NOW
+from tests.support.builders import NOW, merge
 from tests.support.jobset_objects import with_condition
 from tests.unit.functions.release_slice.objects import (
     COMPLETED,
@@ -52,6 +52,7 @@ from tests.unit.functions.release_slice.objects import (
     SETTINGS,
     SLICE,
     WITH_DEADLINE,
+    completed_job,
 )
 
 BEING_DELETED = replace(DUE, state=SliceState.DELETING)
@@ -73,6 +74,9 @@ def resumed(minutes: int) -> dict[str, Any]:
     jobset = suspended(minutes)
     jobset["spec"]["suspend"] = False
     return jobset
+
+
+ENDING = objects.jobset(metadata={"deletionTimestamp": render_time(NOW)})
 
 
 def with_jobs(*names: str) -> dict[str, Any]:
@@ -101,8 +105,8 @@ def deleting(outcome: str, existing: Slice, why: str) -> Plan:
     return Plan(outcome, (DeleteSlice(existing, Emit(started), Emit(GONE)),))
 
 
-def deadline_set(existing: Slice) -> Plan:
-    return Plan("DeadlineSet", (SetReleaseDeadline(existing, IN_HALF_A_MINUTE),))
+def deadline_set(existing: Slice, at: datetime = IN_HALF_A_MINUTE) -> Plan:
+    return Plan("DeadlineSet", (SetReleaseDeadline(existing, at),))
 
 
 def deadline_removed(existing: Slice) -> Plan:
@@ -130,6 +134,9 @@ TABLE: dict[str, Case] = {
     "its JobSet is gone": (SLICE, None, SETTINGS, DEADLINE_SET),
     "its JobSet has completed": (SLICE, COMPLETED, SETTINGS, DEADLINE_SET),
     "its JobSet has failed": (SLICE, FAILED, SETTINGS, DEADLINE_SET),
+    "its JobSet is being deleted": (SLICE, ENDING, SETTINGS, deadline_set(SLICE, NOW + timedelta(minutes=1))),
+    "its JobSet is being deleted and suspended": (SLICE, merge(ENDING, suspended(1)), SETTINGS, deadline_set(SLICE, NOW + timedelta(minutes=1))),
+    "due, and its JobSet is being deleted": (DUE, ENDING, SETTINGS, deleting("Releasing", DUE, "JobSet train is being deleted")),
     "lost, and its JobSet has failed": (LOST, FAILED, SETTINGS, deleting("Releasing", LOST, "JobSet train has ended (Failed)")),
     "lost, some of its Nodes are ready, and its JobSet has failed": (DEGRADED, FAILED, SETTINGS, deadline_set(DEGRADED)),
     "self-healing, and its JobSet has failed": (SELF_HEALING, FAILED, SETTINGS, deadline_set(SELF_HEALING)),
@@ -219,6 +226,31 @@ def test_the_plan_for_a_slice_follows_from_its_state_and_its_jobset(case: Case) 
     assert decide_about(observed(existing, jobset, settings)) == about_one(existing, plan)
 
 
+COUNTING = merge(RUNNING, {"metadata": {"uid": "jobset-uid"}, "status": {"restarts": 1}})
+JOBS: dict[str, tuple[dict[str, Any] | None, dict[str, Any], Plan]] = {
+    "does not exist": (None, COUNTING, NEEDED),
+    "has completed": (completed_job(), COUNTING, DEADLINE_SET),
+    "has not completed": (completed_job(status={"conditions": None}), COUNTING, NEEDED),
+    "may complete": (completed_job(status={"conditions": [{"type": "Complete", "status": "False"}]}), COUNTING, NEEDED),
+    "has failed": (completed_job(status={"conditions": [{"type": "Failed", "status": "True"}]}), COUNTING, NEEDED),
+    "has completed, and is being deleted": (completed_job(metadata={"deletionTimestamp": render_time(NOW)}), COUNTING, NEEDED),
+    "had completed before a restart": (completed_job(), merge(COUNTING, {"status": {"restarts": 2}}), NEEDED),
+    "had completed before the first restart": (completed_job("0"), COUNTING, NEEDED),
+    "has completed without a restart": (completed_job("0"), merge(COUNTING, {"status": {"restarts": None}}), DEADLINE_SET),
+    "is of a JobSet of the same name that was deleted": (completed_job(), merge(COUNTING, {"metadata": {"uid": "new-uid"}}), NEEDED),
+    "is of no JobSet": (completed_job(metadata={"ownerReferences": None}), COUNTING, NEEDED),
+    "has completed, and its JobSet is suspended": (completed_job(), merge(COUNTING, {"spec": {"suspend": True}}), DEADLINE_SET),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("job, jobset, plan", JOBS.values(), ids=JOBS)
+def test_the_slice_of_a_job_that_has_completed_for_good_is_released(
+    job: dict[str, Any] | None, jobset: dict[str, Any], plan: Plan
+) -> None:
+    one = replace(observed(SLICE, jobset), job=job)
+    assert decide_about(one) == about_one(SLICE, plan)
+
+
 def test_the_end_of_a_creation_changes_one_slice_and_triggers_the_following() -> None:
     plan = decide(ObservedCreation((observed(DUE, None),), (SECOND,)), NOW)
     assert plan.outcome == "Releasing"
@@ -236,7 +268,8 @@ def test_a_slice_in_use_is_not_deleted_until_its_pods_end() -> None:
     in_use = Event(
         "TPUNodeGroupInUse",
         f"TPUNodeGroup {NAME} is not deleted yet, because Pods of Job default/other run on it: it is "
-        "deleted when they have ended",
+        "deleted when they have ended, at the latest ten minutes after the grace period of their "
+        "deletion",
     )
     plan = Plan("InUse", (Emit(in_use, once=True),))
     users = ("default/other",)

@@ -24,6 +24,7 @@ from tests.stories import (
     jobsets,
     joins,
     test_api_errors,
+    test_jobset_ends,
     test_jobset_slices,
     test_joins,
     test_losses,
@@ -147,6 +148,9 @@ SCENARIOS: tuple[Callable[[], object], ...] = (
     test_jobset_slices.test_a_jobset_that_requests_another_slice_gets_it,
     test_jobset_slices.test_a_slice_that_has_lost_a_host_is_recreated_if_configured,
     test_jobset_slices.test_the_sweep_without_events_is_enough,
+    lambda: test_jobset_ends.test_the_slice_of_a_completed_job_is_released_while_the_others_run(
+        "TPUNodeGroups"
+    ),
 )
 
 

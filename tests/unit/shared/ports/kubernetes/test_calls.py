@@ -103,6 +103,16 @@ LISTS: dict[str, tuple[Callable[[Cluster], Any], str, dict[str, str]]] = {
             "fieldSelector": "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed",
         },
     ),
+    "Jobs of all JobSets": (
+        lambda one: one.list_jobs(),
+        "/apis/batch/v1/jobs",
+        {"limit": "500", "labelSelector": "jobset.sigs.k8s.io/jobset-name"},
+    ),
+    "Jobs of a JobSet": (
+        lambda one: one.list_jobs("ns", "a"),
+        "/apis/batch/v1/namespaces/ns/jobs",
+        {"limit": "500", "labelSelector": "jobset.sigs.k8s.io/jobset-name=a"},
+    ),
     "JobSets": (lambda one: one.list_jobsets(), f"{JOBSETS}/jobsets", {"limit": "500"}),
     "requests of kubelets": (lambda one: one.list_signing_requests(), REQUESTS, {"limit": "500", "fieldSelector": KUBELETS}),
     "Events about an object": (
