@@ -14,6 +14,7 @@
 #                            one option each: REPOSITORY/relay@sha256:..., REPOSITORY/inject-env@sha256:...
 #   --docker                 build and push them with docker instead
 #   --nodes-pull             the Nodes can pull from Artifact Registry (docs/install.md, Images)
+#   --restored               the cluster was restored or rebuilt: it may differ from what the state remembers
 #   --yes                    do not ask
 set -euo pipefail
 
@@ -32,7 +33,7 @@ main() {
 }
 
 read_arguments() {
-  mode=install images='' relay_image='' inject_env_image='' builder=cloud-build nodes_pull=false is_confirmed=false cluster=''
+  mode=install images='' relay_image='' inject_env_image='' builder=cloud-build nodes_pull=false is_restored=false is_confirmed=false cluster=''
   while [ $# -gt 0 ]; do
     case $1 in
       --dry-run) mode=show_plan ;;
@@ -40,6 +41,7 @@ read_arguments() {
       --images) parse_images "${2:?--images needs REPOSITORY:TAG}"; shift ;;
       --nodes-pull) nodes_pull=true ;;
       --docker) builder=docker ;;
+      --restored) is_restored=true ;;
       --yes) is_confirmed=true ;;
       -h | --help) sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//p;}' "$0"; exit ;;
       -*) fail "unknown option $1; see ./deploy.sh --help" ;;
@@ -48,6 +50,7 @@ read_arguments() {
     shift
   done
   [ -n "$cluster" ] || fail "name the cluster: ./deploy.sh CLUSTER, with settings in infra/terraform/CLUSTER.tfvars"
+  ! $is_restored || [ "$mode" != destroy ] || fail "--restored installs: run ./deploy.sh --restored $cluster first, then --destroy"
   [[ $cluster =~ ^[a-z][a-z0-9-]*$ ]] || fail "CLUSTER must be lower-case letters, digits and hyphens, not $cluster"
 }
 
@@ -79,8 +82,17 @@ confirm() {
   [[ $REPLY == [yY]* ]] || fail "not confirmed; nothing was changed"
 }
 
+# Cluster and state are bound to each other by the id in both, and by the cluster's identity in the state.
+plan() { # FLAG ...
+  local record=''
+  [ "$recorded" = "$TF_VAR_cluster_identity" ] || record=-replace=terraform_data.cluster
+  tf plan -input=false -var-file="$cluster.tfvars" ${record:+"$record"} "$@"
+}
+
+annotate_cluster() { kubectl annotate namespace kube-system --overwrite "$annotation_key=$installation_id"; }
+
 show_plan() {
-  print_heading "Google Cloud" && tf plan -input=false -var-file="$cluster.tfvars"
+  print_heading "Google Cloud" && plan
   print_heading "Cluster"
   if [ -z "$resources" ] || ! tf output -raw component 2>/dev/null | grep Component >/dev/null; then
     echo "$overlay would be created from Terraform's outputs and applied"
@@ -99,11 +111,16 @@ diff_overlay() {
 }
 
 install() {
-  print_heading "Google Cloud" && tf plan -input=false -var-file="$cluster.tfvars" -out="$temporary/plan"
+  [ -z "$difference" ] || { echo "$difference" &&
+    confirm "Is it the cluster of $cluster, and does no other cluster run with the same TPUNodeGroups (docs/backups.md)?"; }
+  print_heading "Google Cloud" && plan -out="$temporary/plan"
   confirm "Apply this to $project, and the manifests to $context?"
+  # Functions that run already compare the annotation as soon as they are updated.
+  is_new || annotate_cluster
   tf apply -input=false "$temporary/plan"
   if [ -z "$images" ]; then build_images; fi
   print_heading "Cluster"
+  ! is_new || annotate_cluster
   [ -f "$overlay/kustomization.yaml" ] || echo "$overlay is created: change it as you need, and keep it in version control"
   write_overlay "$overlay"
   check_images
@@ -262,6 +279,7 @@ destroy() {
   confirm "Uninstall tpu-functions from $context and from $projects?"
   check_nothing_left # again: groups may have been created before the confirmation
   stop_on_problems
+  kubectl annotate namespace kube-system "$annotation_key-"
   tf apply -input=false "$temporary/plan"
   if [ -s "$temporary/manifests" ]; then kubectl delete --ignore-not-found --filename="$temporary/manifests"; fi
   kinds+=,deployments,daemonsets,services,configmaps,mutatingwebhookconfigurations

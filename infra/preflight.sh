@@ -4,7 +4,7 @@
 # arrays fail with `set -u`: lists are strings of words.
 # shellcheck disable=SC2034,SC2154  # deploy.sh reads some of these variables, and sets others
 
-problems='' problem_count=0 rejection='' has_settings=false
+problems='' problem_count=0 rejection='' has_settings=false annotation_key=tpu-functions.dev/installation-id
 add_problem() { # PROBLEM REMEDY
   problems+=$'\n'"  - $1"$'\n'"      $2"$'\n' problem_count=$((problem_count + 1))
 }
@@ -76,12 +76,25 @@ read_settings() {
   resources=$(tf state list -no-color 2>"$temporary/state") || grep -q '^No state file was found' "$temporary/state" ||
     fail "terraform state list failed: $(cat "$temporary/state")"
   resources=$(grep -v '^data\.' <<<"$resources" || true)
+  read_state
   overlay=infra/kubernetes/overlays/$cluster
   echo "project $project, region $region, TPUs in $projects, context $context"
   for answer in $projects; do
     [ -z "$(describe_placeholder "$answer")" ] || echo "note: $answer$(describe_placeholder "$answer")"
   done
 }
+
+# What the state remembers of an installation. To `output -raw`, a state without outputs is no error.
+read_state() {
+  installation_id='' recorded=''
+  ! has_resource terraform_data.installation || installation_id=$(tf output -raw installation_id)
+  ! has_resource terraform_data.cluster || recorded=$(tf output -raw cluster_identity)
+  state_settings=$(tf output -json relay_settings 2>/dev/null |
+    sed -n 's/.*"PUBSUB_PROJECT": *"\([^"]*\)", *"TOPIC_PREFIX": *"\([^"]*\)".*/\1\/\2/p') || true
+}
+
+has_resource() { grep -qxF "$1" <<<"$resources"; } # ADDRESS
+is_new() { ! grep -vq '^terraform_data\.\|^$' <<<"$resources"; }
 
 # The project names of the examples, which a user may have forgotten to replace.
 describe_placeholder() { # PROJECT
@@ -110,6 +123,7 @@ check_cloud() {
     set_requirements "$one"
     check_apis "$one" "$apis"
     check_permissions "$one" "$permissions"
+    [ "$one" != "$project" ] || [ "$problem_count" -ne 0 ] || check_prefix
   done
   [ "$mode" != destroy ] || return 0
   for secret in $secrets; do
@@ -137,6 +151,19 @@ set_requirements() { # PROJECT
     permissions+=" iam.serviceAccounts.actAs serviceusage.services.enable logging.logEntries.list"
     [ -n "$images" ] || [ "$builder" = docker ] || permissions+=" cloudbuild.builds.create"
   fi
+}
+
+# Names are unique in a project. Without this check Terraform would fail in the middle, beside the other installation.
+check_prefix() {
+  local found
+  if has_resource 'google_service_account.step["label_node"]'; then return 0; fi
+  found=$(gcloud iam service-accounts list --project="$project" --filter="email~^$prefix-label-node@" --format='value(email)' 2>"$temporary/gcloud") || {
+    add_problem "project $project: it cannot be checked whether another installation has the prefix $prefix: $(head -n 1 "$temporary/gcloud")" \
+      "$(render_grant "$project" roles/iam.serviceAccountViewer)"
+    return
+  }
+  [ -z "$found" ] || add_problem "project $project has another installation with prefix $prefix: $found is not in Terraform's state of $cluster" \
+    "set another name_prefix in infra/terraform/$cluster.tfvars; or run it where the state of that installation is (docs/install.md, Upgrade)"
 }
 
 check_apis() { # PROJECT "API ..."
@@ -198,7 +225,7 @@ find_role() { # PERMISSION
 }
 
 check_cluster() {
-  local version
+  local version before
   version=$(kubectl get --raw /version 2>"$temporary/kubectl") || {
     add_problem "the cluster does not answer: $(head -n 1 "$temporary/kubectl")" "kubectl config use-context CONTEXT$(suggest_destroy)"
     return
@@ -206,7 +233,9 @@ check_cluster() {
   minor=$(sed -n 's/.*"minor": *"\([0-9]*\).*/\1/p' <<<"$version")
   case $version in *-gke.*) is_gke=true ;; *) is_gke=false ;; esac
   $has_settings || return 0
+  before=$problem_count
   check_context
+  [ "$problem_count" -eq "$before" ] || return 0 # the other answers would be about another cluster
   if [ "$mode" = destroy ]; then check_nothing_left; check_overlay; else check_image_pulls; check_join_approval "$version"; fi
   [ "$minor" -ge 30 ] || echo "Kubernetes 1.$minor has no ValidatingAdmissionPolicies: permissions on Secrets and Nodes are not restricted (SECURITY.md)"
   kubectl auth can-i '*' '*' --all-namespaces >/dev/null 2>&1 ||
@@ -267,28 +296,71 @@ suggest_destroy() {
     echo "; if the cluster no longer exists, or never had tpu-functions: terraform -chdir=infra/terraform destroy -var-file=$cluster.tfvars (docs/install.md, A cluster that is gone)"
 }
 
-# The relay's settings in the cluster name the installation that it belongs to.
+# State, settings and kubectl's context must belong to one installation. Only the first difference is reported: the
+# others follow from it.
 check_context() {
   local installations one
+  if ! read_cluster; then
+    add_problem "it cannot be checked which cluster context $context is: $(head -n 1 "$temporary/kubectl")" \
+      "kubectl get namespace kube-system --output=yaml; kubectl --namespace=default get endpointslices kubernetes"
+    return
+  fi
+  # The relay's settings in the cluster name the installation that it belongs to.
   installations=$(kubectl --namespace=tpu-functions get configmaps --selector=app.kubernetes.io/component=relay \
     --output=jsonpath='{range .items[*]}{.data.PUBSUB_PROJECT}/{.data.TOPIC_PREFIX}{"\n"}{end}' 2>"$temporary/kubectl") || {
     add_problem "the relay's settings in context $context cannot be read: $(head -n 1 "$temporary/kubectl")" "kubectl config use-context CONTEXT"
     return
   }
   installations=$(grep -v '^/' <<<"$installations" | sort -u) || true
+  if [ "${state_settings:-$project/$prefix-}" != "$project/$prefix-" ]; then
+    add_problem "infra/terraform/$cluster.tfvars is project $project with prefix $prefix-, but Terraform's state of $cluster is project ${state_settings%/*} with prefix ${state_settings#*/}" \
+      "restore project_id and name_prefix; an installation with others needs another name than $cluster"
+    return
+  fi
   for one in $installations; do
-    [ "$one" = "$project/$prefix-" ] ||
-      add_problem "context $context has the installation of project ${one%/*} with prefix ${one#*/}, but $cluster is project $project with prefix $prefix-" \
-        "kubectl config use-context CONTEXT"
+    [ "$one" = "$project/$prefix-" ] && continue
+    add_problem "context $context has the installation of project ${one%/*} with prefix ${one#*/}, but $cluster is project $project with prefix $prefix-" \
+      "kubectl config use-context CONTEXT"
+    return
   done
-  if [ -z "$installations" ] && [ -n "$resources" ]; then
-    if [ "$mode" = destroy ]; then
-      add_problem "context $context has no installation, but Terraform has $(wc -l <<<"$resources" | tr -d ' ') resource(s) of $cluster" \
-        "kubectl config use-context CONTEXT$(suggest_destroy)"
-    else echo "note: $cluster is installed on Google Cloud, and context $context has no installation: is it the right cluster?"; fi
-  elif [ -n "$installations" ] && grep -q '^No state file was found' "$temporary/state"; then
+  if [ -n "$installations" ] && ! $is_restored && grep -q '^No state file was found' "$temporary/state"; then
     add_problem "context $context has the installation, but Terraform has no state of $cluster here" \
       "run it where the state is, or copy backend.tf or terraform.tfstate.d from there (docs/install.md, Upgrade)"
+    return
+  fi
+  # The first upgrade to a version with ids may have been interrupted.
+  [ -n "$installation_id" ] || [ -z "$installations" ] || is_new || installation_id=$annotation
+  difference=$(describe_difference "$installations")
+  [ -z "$difference" ] || $is_restored ||
+    add_problem "$difference" "kubectl config use-context CONTEXT; if this is the cluster of $cluster, restored or rebuilt: ./deploy.sh --restored $cluster (docs/backups.md)$(suggest_destroy)"
+  # Chosen here, because the cluster needs it before the functions do.
+  [ -n "$installation_id" ] || installation_id=$(od -An -N16 -tx1 /dev/urandom | tr -d ' \n')
+  export TF_VAR_installation_id=$installation_id TF_VAR_cluster_identity="$uid $addresses"
+}
+
+# Sets uid, annotation and addresses: API servers publish theirs (assumed, not seen on GKE).
+read_cluster() {
+  local seen
+  seen=$(kubectl get namespace kube-system --output='jsonpath={.metadata.uid}|{.metadata.annotations.tpu-functions\.dev/installation-id}' 2>"$temporary/kubectl") || return 1
+  uid=${seen%%|*} annotation=${seen#*|}
+  [ -n "$uid" ] || { echo "Namespace kube-system has no uid" >"$temporary/kubectl" && return 1; }
+  addresses=$(kubectl --namespace=default get endpointslices kubernetes --ignore-not-found \
+    --output=jsonpath='{.endpoints[*].addresses[*]}' 2>"$temporary/kubectl") || return 1
+}
+
+# A copy of a cluster has the same uid and annotation, but its API servers have other addresses.
+describe_difference() { # INSTALLATIONS
+  local recorded_uid recorded_addresses
+  read -r recorded_uid recorded_addresses <<<"$recorded"
+  if [ "${recorded_uid:-$uid}" != "$uid" ]; then
+    echo "context $context is another cluster than that of $cluster: the uid of Namespace kube-system is $uid, not $recorded_uid"
+  elif [ "${annotation:-$installation_id}" != "$installation_id" ]; then
+    echo "the cluster of context $context belongs to installation $annotation, but $cluster is ${installation_id:-not installed yet}"
+  elif [ -n "$addresses" ] && [ -n "$recorded_addresses" ] &&
+    ! grep -qxF "$(tr ' ' '\n' <<<"$recorded_addresses")" <<<"$(tr ' ' '\n' <<<"$addresses")"; then
+    echo "the cluster of context $context may be a copy of that of $cluster: its API server has the address $addresses, not $recorded_addresses"
+  elif [ -z "$1$annotation$recorded" ] && ! is_new; then
+    echo "context $context has no installation, but Terraform has $(wc -l <<<"$resources" | tr -d ' ') resource(s) of $cluster"
   fi
 }
 

@@ -16,26 +16,6 @@ locals {
   served_projects = toset(length(var.projects) == 0 ? [var.project_id] : var.projects)
 }
 
-# The identity of this installation. deploy.sh writes it to the annotation tpu-functions.dev/installation-id of the
-# cluster's Namespace kube-system. The functions write nothing in the cloud if their cluster has another one or none.
-resource "terraform_data" "installation" {
-  input = uuid()
-
-  lifecycle {
-    ignore_changes = [input]
-  }
-}
-
-# The cluster of this installation, as deploy.sh has seen it: it compares kubectl's context with it.
-resource "terraform_data" "cluster" {
-  input = var.cluster_identity
-
-  # Without deploy.sh the variable is empty, and the record stays as it is.
-  lifecycle {
-    ignore_changes = [input]
-  }
-}
-
 data "google_project" "this" {
   project_id = var.project_id
 }

@@ -36,16 +36,6 @@ output "installation" {
   value       = local.installation
 }
 
-output "installation_id" {
-  description = "The id of this installation: the functions' setting INSTALLATION_ID, and the annotation `tpu-functions.dev/installation-id` of the cluster's Namespace kube-system, which deploy.sh writes."
-  value       = terraform_data.installation.output
-}
-
-output "cluster_identity" {
-  description = "The cluster in which deploy.sh has installed: the uid of its Namespace kube-system and the addresses of its API servers, separated by spaces."
-  value       = terraform_data.cluster.output
-}
-
 output "component" {
   description = "A kustomize component with the settings of the overlay: `installation`, `relay_settings` and the components for `join_approval` and `jobset_provider`. deploy.sh writes it."
   value = yamlencode(merge({

@@ -199,6 +199,13 @@ variable "vm_service_accounts" {
   }
 }
 
+variable "installation_id" {
+  description = "Set by deploy.sh, not by you: the id of a new installation. The state keeps it. Empty: Terraform generates one."
+  type        = string
+  default     = ""
+  nullable    = false
+}
+
 variable "cluster_identity" {
   description = "Set by deploy.sh, not by you: the uid of the cluster's Namespace kube-system and the addresses of its API servers, separated by spaces. The state keeps it."
   type        = string

@@ -24,6 +24,11 @@ TOKEN = "ya29.a-secret-access-token"
 APIS = ("cloudresourcemanager", "compute", "iam", "serviceusage")
 DIGEST = f"sha256:{'0123456789abcdef' * 4}"
 """The digest of the built images."""
+ELSEWHERE = {
+    "installation_id": "0123456789abcdef0123456789abcdef",
+    "cluster_identity": "11111111-2222-3333-4444-555555555555 10.128.0.2",
+}
+"""What the state of an installation in another cluster remembers."""
 Rule = tuple[str, str, int]
 GCLOUD: tuple[Rule, ...] = (
     ("auth print-access-token", TOKEN, 0),
@@ -38,6 +43,20 @@ TERRAFORM: tuple[Rule, ...] = (
     ("state list", "No state file was found!", 1),
 )
 
+OLD_STATE: Rule = (
+    "state list",
+    'data.google_project.this\ngoogle_pubsub_topic.step["sweep"]\n'
+    'google_service_account.step["label_node"]',
+    0,
+)
+"""Terraform's state has resources of a version without ids of installations."""
+HAS_STATE: Rule = (
+    "state list",
+    f"{OLD_STATE[1]}\nterraform_data.cluster\nterraform_data.installation",
+    0,
+)
+"""Terraform's state of an installation."""
+
 
 @dataclass
 class Ran:
@@ -50,7 +69,8 @@ class Ran:
     def changing_calls(self) -> list[str]:
         """Return the calls that change something in the cloud; `kubectl auth` only reads."""
         words = re.compile(
-            r" (build|push|create|submit|publish|apply|destroy|enable|delete|add|set-iam-policy)\b"
+            r" (annotate|build|push|create|submit|publish|apply|destroy|enable|delete|add|"
+            r"set-iam-policy)\b"
         )
         others = (call for call in self.calls if not call.startswith("kubectl auth "))
         return [call for call in others if words.search(call)]
@@ -98,6 +118,8 @@ class Installer:
     docker: list[Rule] = field(default_factory=list)
     sleep: list[Rule] = field(default_factory=list)
     """Waits that are skipped."""
+    recorded: dict[str, str] = field(default_factory=lambda: dict(ELSEWHERE))
+    """What Terraform's state remembers, until a run applies."""
     nodes_pull: bool = True
     """``--nodes-pull``: Nodes can pull from Artifact Registry."""
 
@@ -117,12 +139,19 @@ class Installer:
     def _run(self, command: list[str], answer: str, path: str | None) -> Ran:
         calls = self.tree / "calls"
         calls.write_text("")
-        outputs = [(f"output -raw {name}$", it, 0) for name, it in asdict(self.outputs).items()]
+        kept = self.tree / "state"
+        recorded = json.loads(kept.read_text()) if kept.exists() else self.recorded
+        values = asdict(self.outputs) | recorded
+        outputs = [(f"output -raw {name}$", it, 0) for name, it in values.items()]
+        relay = {"PUBSUB_PROJECT": PROJECT, "TOPIC_PREFIX": f"{self.settings.prefix}-"}
+        of_relay = json.dumps(relay, separators=(",", ":"))
+        outputs.append(("output -json relay_settings$", of_relay, 0))
         answers = {
             "gcloud": [*self.gcloud, *GCLOUD],
             "terraform": [
                 *self.terraform,
                 ("console", self.settings.console_output(), 0),
+                *([HAS_STATE] if kept.exists() else []),
                 *TERRAFORM,
                 *outputs,
             ],
@@ -142,6 +171,7 @@ class Installer:
                 "CALLS": str(calls),
                 "ANSWERS": str(self.tree / "answers"),
                 "SECRETS": str(self.tree / "secrets"),
+                "STATE": str(kept),
                 "REAL": json.dumps(
                     {"kubectl": str(self.plane.kubectl), "sleep": str(shutil.which("sleep"))}
                 ),

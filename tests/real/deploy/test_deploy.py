@@ -14,7 +14,16 @@ import pytest
 
 from local.control_plane.plane import OwnControlPlane
 from local.tests.real_parts import get_jobset_crd, open_own_control_plane
-from tests.real.deploy.installer import DIGEST, Installer, Settings, installer, simulated_kubelet
+from tests.real.deploy.installer import (
+    DIGEST,
+    ELSEWHERE,
+    HAS_STATE,
+    OLD_STATE,
+    Installer,
+    Settings,
+    installer,
+    simulated_kubelet,
+)
 from tests.real.deploy.outputs import (
     BUILDER,
     JOBSETS,
@@ -24,8 +33,6 @@ from tests.real.deploy.outputs import (
 )
 from tests.support.manifests import manifest
 
-HAS_STATE = ("state list", 'data.google_project.this\ngoogle_pubsub_topic.step["sweep"]', 0)
-"""Terraform's state has two resources."""
 ROLLED_OUT = ("rollout status", "successfully rolled out", 0)
 """For a cluster whose Node has sent no heartbeats, so that its Pods are no longer ready."""
 GRANT = "gcloud projects add-iam-policy-binding my-gcp-project --member=user:me@example.com"
@@ -71,6 +78,7 @@ def installed(tmp_path: Path, shared_installation: Installer) -> Iterator[Instal
     """deploy.sh for an installation that several tests share, because they do not change it."""
     with installer(tmp_path, shared_installation.plane) as made:
         shutil.copytree(shared_installation.tree / OVERLAY, made.tree / OVERLAY)
+        shutil.copy(shared_installation.tree / "state", made.tree)
         made.terraform = [HAS_STATE]
         yield made
 
@@ -97,6 +105,11 @@ def test_an_installation_succeeds_and_a_second_one_changes_only_the_image(
         ]
         assert first.calls.index(apply) < first.calls.index(built)
         assert image_of_the_relay(deploy) == f"{REPOSITORY}/relay@{DIGEST}"
+        _, namespace = deploy.plane.request("GET", "/api/v1/namespaces/kube-system")
+        state = json.loads((deploy.tree / "state").read_text())
+        uid, annotations = namespace["metadata"]["uid"], namespace["metadata"]["annotations"]
+        assert state["cluster_identity"].split() == [uid]
+        assert annotations["tpu-functions.dev/installation-id"] == state["installation_id"]
         deploy.terraform = [HAS_STATE]
         second = deploy.run("--yes", "--images", "example.test/tpu:1", "prod")
         assert second.code == 0, second.output
@@ -116,12 +129,12 @@ def image_of_the_relay(deploy: Installer) -> str:
     return str(relay["spec"]["template"]["spec"]["containers"][0]["image"])
 
 
-def test_two_builds_of_one_commit_have_two_tags(read_only: Installer) -> None:
+def test_two_builds_of_one_commit_have_two_tags(deploy: Installer) -> None:
     """An uncommitted edit is also rolled out."""
-    read_only.gcloud = [("artifacts docker images describe", "", 0)]
+    deploy.gcloud = [("artifacts docker images describe", "", 0)]
     tags = []
     for _ in range(2):
-        ran = read_only.run("--yes", "prod")
+        ran = deploy.run("--yes", "prod")
         tags += re.findall(r",_TAG=(\S+)", "\n".join(ran.calls))
         assert ran.code == 1
         assert re.search(
@@ -129,7 +142,7 @@ def test_two_builds_of_one_commit_have_two_tags(read_only: Installer) -> None:
             r"digest \(no answer\); run this again\n$",
             ran.output,
         )
-        read_only.run_shell("sleep 1")
+        deploy.run_shell("sleep 1")
     assert len(set(tags)) == 2
 
 
@@ -601,6 +614,7 @@ def test_a_cluster_of_another_installation_is_not_changed(
 def test_a_folder_without_the_state_of_the_installation_is_rejected(
     mode: list[str], installed: Installer
 ) -> None:
+    (installed.tree / "state").unlink()
     installed.terraform = []
     ran = installed.run(*mode, "--yes", "prod")
     assert ran.code == 1
@@ -613,13 +627,117 @@ def test_a_folder_without_the_state_of_the_installation_is_rejected(
     assert ran.changing_calls() == []
 
 
-def test_an_installation_into_another_cluster_than_before_is_noted(read_only: Installer) -> None:
-    read_only.terraform = [HAS_STATE]
-    ran = read_only.run("prod", answer="n\n")
-    assert (
-        "\nnote: prod is installed on Google Cloud, and context tests has no installation: is it the "
-        "right cluster?\n"
-    ) in ran.output
+GONE = (
+    "; if the cluster no longer exists, or never had tpu-functions: terraform -chdir=infra/terraform "
+    "destroy -var-file=prod.tfvars (docs/install.md, A cluster that is gone)"
+)
+NO_STATE = ("state list", "", 0)
+"""Terraform's state is empty, as after ``destroy``."""
+FORBIDDEN = 'Error from server (Forbidden): User "me" cannot get'
+OTHER = ELSEWHERE["installation_id"]
+OUT = "; if this is the cluster of prod, restored or rebuilt: ./deploy.sh --restored prod (docs/backups.md)"
+IDENTITY = "it cannot be checked which cluster context tests is: "
+READ = "kubectl get namespace kube-system --output=yaml; kubectl --namespace=default get endpointslices kubernetes"
+ANSWERS = {
+    "another cluster": ({"cluster_identity": ELSEWHERE["cluster_identity"]}, [], [HAS_STATE], "context tests is another cluster than that of prod: the uid of Namespace kube-system is UID, not 11111111-2222-3333-4444-555555555555", OUT),
+    "another installation": ({"installation_id": OTHER}, [], [HAS_STATE], f"the cluster of context tests belongs to installation ID, but prod is {OTHER}", OUT),
+    "no state of the installation": ({}, [], [NO_STATE], "the cluster of context tests belongs to installation ID, but prod is not installed yet", OUT),
+    "a copy of the cluster": ({"cluster_identity": "UID 10.128.0.2 10.128.0.3"}, [("get endpointslices", "10.99.0.2", 0)], [HAS_STATE], "the cluster of context tests may be a copy of that of prod: its API server has the address 10.99.0.2, not 10.128.0.2 10.128.0.3", OUT),
+    "an empty cluster and an old state": ({}, [("get namespace kube-system", "UID|", 0), ("get configmaps", "", 0)], [OLD_STATE], "context tests has no installation, but Terraform has 2 resource(s) of prod", OUT),
+    "the state of another project": ({}, [], [("output -json relay_settings", '{"PUBSUB_PROJECT":"other-project","TOPIC_PREFIX":"research-"}', 0), HAS_STATE], "infra/terraform/prod.tfvars is project my-gcp-project with prefix tpu-functions-, but Terraform's state of prod is project other-project with prefix research-", "restore project_id and name_prefix; an installation with others needs another name than prod"),
+    "Namespace kube-system is forbidden": ({}, [("get namespace kube-system", f"{FORBIDDEN} namespaces", 1)], [HAS_STATE], f"{IDENTITY}{FORBIDDEN} namespaces", READ),
+    "Namespace kube-system has no uid": ({}, [("get namespace kube-system", "|ID", 0)], [HAS_STATE], f"{IDENTITY}Namespace kube-system has no uid", READ),
+    "EndpointSlices are forbidden": ({}, [("get endpointslices", f"{FORBIDDEN} endpointslices", 1)], [HAS_STATE], f"{IDENTITY}{FORBIDDEN} endpointslices", READ),
+}  # fmt: skip
+"""What differs in the state, answers of kubectl and Terraform, the problem and its solution."""
+MODES = (["--yes"], ["--dry-run"], ["--destroy", "--yes"])
+
+
+@pytest.mark.parametrize(
+    "case, mode",
+    [(case, mode) for case in ANSWERS for mode in MODES[:2]] + [("another cluster", MODES[2])],
+    ids=str,
+)
+def test_nothing_is_changed_if_cluster_state_and_settings_are_not_of_one_installation(
+    case: str, mode: list[str], installed: Installer
+) -> None:
+    state, kubectl, installed.terraform, problem, solution = ANSWERS[case]
+    kept = json.loads((installed.tree / "state").read_text())
+    uid = kept["cluster_identity"].split()[0]
+
+    def real(text: str) -> str:
+        return text.replace("UID", uid).replace("ID", kept["installation_id"])
+
+    changed = {name: real(value) for name, value in state.items()}
+    (installed.tree / "state").write_text(json.dumps(kept | changed))
+    installed.kubectl = [(pattern, real(output), code) for pattern, output, code in kubectl]
+    ran = installed.run(*mode, "prod")
+    assert ran.code == 1
+    if solution == OUT:
+        solution = f"kubectl config use-context CONTEXT{OUT}"
+        solution += GONE if "--destroy" in mode else ""
+    assert ran.output.partition("deploy.sh: ")[2] == (
+        f"1 problem(s); nothing was changed\n\n  - {real(problem)}\n      {solution}\n"
+    )
+    assert ran.changing_calls() == []
+    assert not any("get tpunodegroups" in call for call in ran.calls)
+
+
+@pytest.mark.parametrize("mode", MODES[:2], ids=" ".join)
+@pytest.mark.parametrize(
+    "output, code, problem, solution",
+    [
+        ("tpu-functions-label-node@my-gcp-project.iam.gserviceaccount.com", 0, "has another installation with prefix tpu-functions: tpu-functions-label-node@my-gcp-project.iam.gserviceaccount.com is not in Terraform's state of prod", "set another name_prefix in infra/terraform/prod.tfvars; or run it where the state of that installation is (docs/install.md, Upgrade)"),
+        ("ERROR: PERMISSION_DENIED", 1, ": it cannot be checked whether another installation has the prefix tpu-functions: ERROR: PERMISSION_DENIED", f"{GRANT} --role=roles/iam.serviceAccountViewer"),
+    ],
+    ids=["it exists", "it cannot be read"],
+)  # fmt: skip
+def test_a_prefix_of_another_installation_in_the_project_is_rejected(
+    output: str, code: int, problem: str, solution: str, mode: list[str], read_only: Installer
+) -> None:
+    read_only.gcloud = [("iam service-accounts list", output, code)]
+    ran = read_only.run(*mode, "prod")
+    assert ran.code == 1
+    space = "" if problem.startswith(":") else " "
+    assert ran.output.partition("deploy.sh: ")[2] == (
+        "1 problem(s); nothing was changed\n"
+        f"\n  - project my-gcp-project{space}{problem}\n      {solution}\n"
+    )
+    assert ran.changing_calls() == []
+
+
+def test_a_restored_cluster_is_recorded_after_a_question(read_only: Installer) -> None:
+    read_only.terraform = [HAS_STATE, (" apply ", "Error: interrupted", 1)]
+    read_only.kubectl = [("annotate", "namespace/kube-system annotated", 0)]
+    asked = read_only.run("--restored", "prod", answer="n\n")
+    assert asked.code == 1
+    assert re.search(
+        r"\ncontext tests is another cluster than that of prod: the uid of Namespace kube-system is \S+, "
+        r"not \S+\ndeploy.sh: not confirmed; nothing was changed\n$",
+        asked.output,
+    )
+    assert asked.changing_calls() == []
+    shown = read_only.run("--dry-run", "--restored", "prod")
+    assert (shown.code, shown.changing_calls()) == (0, [])
+    annotate, apply = read_only.run("--restored", "--yes", "prod").changing_calls()
+    assert annotate == (
+        "kubectl annotate namespace kube-system --overwrite "
+        f"tpu-functions.dev/installation-id={OTHER}"
+    )
+    assert " apply -input=false " in apply
+    ran = read_only.run("--restored", "--destroy", "prod")
+    assert (ran.code, ran.output) == (
+        1,
+        "deploy.sh: --restored installs: run ./deploy.sh --restored prod first, then --destroy\n",
+    )
+
+
+def test_the_first_upgrade_to_a_version_with_ids_can_be_repeated(installed: Installer) -> None:
+    """The cluster was annotated before Terraform's apply, which has failed."""
+    kept = json.loads((installed.tree / "state").read_text())
+    installed.terraform = [OLD_STATE, (" apply ", "Error: interrupted", 1)]
+    annotate, _ = installed.run("--yes", "prod").changing_calls()
+    assert annotate.endswith(f"tpu-functions.dev/installation-id={kept['installation_id']}")
 
 
 def test_a_missing_required_setting_is_reported(read_only: Installer) -> None:
@@ -652,27 +770,6 @@ def test_a_misspelled_cluster_is_reported_with_the_existing_ones(read_only: Inst
     assert (
         "\n  - infra/terraform/prood.tfvars does not exist; there are settings of: prod\n"
     ) in ran.output
-
-
-MANUAL_DESTROY = (
-    "kubectl config use-context CONTEXT; if the cluster no longer exists, or never had tpu-functions: "
-    "terraform -chdir=infra/terraform destroy -var-file=prod.tfvars "
-    "(docs/install.md, A cluster that is gone)\n"
-)
-
-
-def test_destroy_is_rejected_if_the_cluster_has_no_installation_but_terraform_has_resources(
-    read_only: Installer,
-) -> None:
-    read_only.terraform = [HAS_STATE]
-    ran = read_only.run("--destroy", "--yes", "prod")
-    assert ran.code == 1
-    assert ran.output.partition("deploy.sh: ")[2] == (
-        "1 problem(s); nothing was changed\n"
-        "\n  - context tests has no installation, but Terraform has 1 resource(s) of prod\n"
-        f"      {MANUAL_DESTROY}"
-    )
-    assert ran.changing_calls() == []
 
 
 def test_destroy_checks_only_the_permissions_that_it_needs(read_only: Installer) -> None:
@@ -834,7 +931,9 @@ def test_destroy_is_rejected_until_no_group_exists_and_can_be_repeated_after_an_
     deploy.kubectl, deploy.terraform = [("^#1 delete", "error: EOF", 1)], [HAS_STATE]
     failed = deploy.run("--destroy", "--yes", "prod")
     assert failed.code == 1
-    assert re.match(r"terraform \S+ apply -input=false \S+/plan$", failed.changing_calls()[0])
+    annotate, apply, *_ = failed.changing_calls()
+    assert annotate.endswith(" annotate namespace kube-system tpu-functions.dev/installation-id-")
+    assert re.match(r"terraform \S+ apply -input=false \S+/plan$", apply)
     deploy.kubectl, deploy.terraform = [], [("state list", "", 0)]
     limits = {"metadata": {"name": "tpu-guardrails", "labels": dict([OWN_LABEL.split("=")])}}
     deploy.plane.request("POST", "/api/v1/namespaces/default/configmaps", limits)

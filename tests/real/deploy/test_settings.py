@@ -1,9 +1,12 @@
-"""deploy.sh with the real Terraform, and only the variables of the module."""
+"""deploy.sh with the real Terraform, and of the module only the variables and the identity."""
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -11,7 +14,8 @@ import pytest
 from local.control_plane.plane import OwnControlPlane
 from local.tests.real_parts import miss, open_own_control_plane
 from shared.triggers.routes import STEPS
-from tests.real.deploy.installer import Installer, installer
+from tests.real.deploy.installer import Installer, installer, simulated_kubelet
+from tests.real.deploy.outputs import PROJECT
 from tests.terraform.examples import EXAMPLES, read_settings
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("deploy settings")]
@@ -34,19 +38,25 @@ def plane() -> Iterator[OwnControlPlane]:
         yield started
 
 
-@pytest.fixture
-def deploy(tmp_path: Path, plane: OwnControlPlane) -> Iterator[Installer]:
-    """Without providers and resources."""
+@contextmanager
+def with_terraform(folder: Path, plane: OwnControlPlane) -> Iterator[Installer]:
+    """deploy.sh without providers."""
     program = shutil.which("terraform")
     if program is None:
         miss("there is no terraform here")
-    with installer(tmp_path, plane) as made:
+    with installer(folder, plane) as made:
         for path in (made.tree / "infra" / "terraform").glob("*.tf"):
-            if path.name != "variables.tf":
+            if path.name not in ("variables.tf", "identity.tf"):
                 path.unlink()
         (made.tree / "bin" / "terraform").unlink()
         (made.tree / "bin" / "terraform").symlink_to(program)
         made.gcloud = [("secrets versions list", "1", 0)]
+        yield made
+
+
+@pytest.fixture
+def deploy(tmp_path: Path, plane: OwnControlPlane) -> Iterator[Installer]:
+    with with_terraform(tmp_path, plane) as made:
         yield made
 
 
@@ -125,6 +135,80 @@ def test_the_placeholders_of_the_examples_are_rejected(
     ran = deploy.run("--dry-run", "prod")
     assert ran.code == 1
     assert message in " ".join(ran.output.split())
+
+
+def test_cluster_and_state_are_bound_to_each_other_by_an_id(
+    tmp_path: Path, own_control_plane: OwnControlPlane
+) -> None:
+    plane = own_control_plane
+    merge = "application/merge-patch+json"
+    with with_terraform(tmp_path, plane) as deploy, simulated_kubelet(plane):
+        relay = {"PUBSUB_PROJECT": PROJECT, "TOPIC_PREFIX": "tpu-functions-"}
+        outputs = {name: text.replace("${", "$${") for name, text in asdict(deploy.outputs).items()}
+        module = {
+            name: {"value": value} for name, value in [*outputs.items(), ("relay_settings", relay)]
+        }
+        (deploy.tree / "infra" / "terraform" / "outputs.tf.json").write_text(
+            json.dumps({"output": module})
+        )
+        same_prefix = {'"research"': '"tpu-functions"'}
+        write_settings(deploy, "self-managed-id-token", **same_prefix)
+
+        def run(*options: str) -> str:
+            ran = deploy.run(*options, "--yes", "--images", "example.test/tpu:1", "prod")
+            assert ran.code == 0, ran.output
+            return ran.output
+
+        def state() -> list[str]:
+            path = deploy.tree / "infra/terraform/terraform.tfstate.d/prod/terraform.tfstate"
+            kept = json.loads(path.read_text())["outputs"]
+            return [kept["installation_id"]["value"], *kept["cluster_identity"]["value"].split()]
+
+        def namespace() -> list[str]:
+            _, found = plane.request("GET", "/api/v1/namespaces/kube-system")
+            key = "tpu-functions.dev/installation-id"
+            return [found["metadata"].get("annotations", {}).get(key), found["metadata"]["uid"]]
+
+        def advertise(address: str) -> None:
+            """Publish the address of the API server, as it does itself."""
+            path = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices"
+            slice_ = {
+                "metadata": {"name": "kubernetes"},
+                "addressType": "IPv4",
+                "endpoints": [{"addresses": [address]}],
+            }
+            plane.request("DELETE", f"{path}/kubernetes")
+            assert plane.request("POST", path, slice_)[0] == 201
+
+        run()
+        assert state() == namespace()
+        installed = namespace()
+        # A second run records what was not known, and repeats an annotation that was lost.
+        advertise("10.128.0.2")
+        lost = {"metadata": {"annotations": {"tpu-functions.dev/installation-id": None}}}
+        plane.request("PATCH", "/api/v1/namespaces/kube-system", lost, merge)
+        run()
+        assert (state(), namespace()) == ([*installed, "10.128.0.2"], installed)
+        # A copy has all of this, but other addresses.
+        advertise("10.99.0.2")
+        ran = deploy.run("--yes", "prod")
+        assert (ran.code, ran.changing_calls()) == (1, [])
+        assert (
+            "may be a copy of that of prod: its API server has the address 10.99.0.2, not 10.128.0.2"
+            in ran.output
+        )
+        run("--restored")
+        assert (state(), namespace()) == ([*installed, "10.99.0.2"], installed)
+        write_settings(deploy, "self-managed-id-token")
+        ran = deploy.run("--dry-run", "prod")
+        assert (ran.code, ran.changing_calls()) == (1, [])
+        assert (
+            "prod.tfvars is project my-gcp-project with prefix research-, but Terraform's state of "
+            "prod is project my-gcp-project with prefix tpu-functions-\n"
+        ) in ran.output
+        write_settings(deploy, "self-managed-id-token", **same_prefix)
+        run("--destroy")
+        assert namespace() == [None, installed[1]]
 
 
 def test_unreadable_settings_are_reported_with_terraforms_error(deploy: Installer) -> None:

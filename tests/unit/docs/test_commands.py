@@ -51,7 +51,7 @@ NOT_RUN = {
 _BLOCK = re.compile(r"^ *```sh\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
 _HEREDOC = re.compile(r"<<END\n.*?^END$", re.MULTILINE | re.DOTALL)
 _ASSIGNMENT = re.compile(r"^(?:\w+=(?:\$\([^)]*\)|\S+)\s*)+")
-_KEYWORDS = {"", "break", "do", "done", "export", "for", "get()", "jq"}
+_KEYWORDS = {"", "break", "do", "done", "export", "for", "get()", "jq", "while"}
 _FILE = re.compile(r"(?:-f|--filename[= ]|--kustomize|-k)[= ]((?:examples|infra)/\S+)")
 _FAULT = re.compile(r"/_simulator/(\w+)(?:\s*\\?\s*-d (?:'([^']*)'|\"((?:\\\"|[^\"])*)\"))?")
 _MAKE = re.compile(r"make ([a-z-]+)[^\n`;&#]*?ARGS=(?:\"([^\"]*)\"|([^\s`\"]+))")
