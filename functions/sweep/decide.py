@@ -16,6 +16,7 @@ from shared.node_groups import status
 from shared.node_groups.node_group import AnyGroup, NodeGroup
 from shared.node_groups.status import MIG, TEMPLATE, Resource, State, Status, Type
 from shared.node_groups.work import message_about
+from shared.ports.error_reasons import BAD_REQUESTS
 from shared.triggers import routes
 from shared.triggers.message import BATCH, SWEEP_KIND, Cause, Message, message_about_requests
 
@@ -122,25 +123,28 @@ def _is_not_true(known: Status, kind: Type) -> bool:
 
 def is_due(group: AnyGroup, known: Status, at: datetime) -> bool:
     """Whether a resync is due in this minute: once an hour if the group is settled, else at growing
-    intervals."""
+    intervals. Its uid spreads groups that have begun to wait together over the minutes."""
+    own = int.from_bytes(hashlib.sha256(group.uid.encode()).digest()[:4], "big")
     if is_settled(group, known):
-        digest = hashlib.sha256(group.uid.encode()).digest()
-        minute, own = int(at.timestamp() // 60), int.from_bytes(digest[:4], "big")
+        minute = int(at.timestamp() // 60)
         return minute % SETTLED_EVERY_MINUTES == own % SETTLED_EVERY_MINUTES
-    return backoff.is_due(last_progress(group, known), at)
+    return backoff.is_due(last_progress(group, known), at, own / 2**32)
 
 
 def is_settled(group: AnyGroup, known: Status) -> bool:
     """Whether there is nothing to do until an event.
 
-    The group is Ready, or its spec is invalid, or it is paused and has no resource of its own. Its label
+    The group is Ready, or its spec is invalid, or Compute Engine rejects a request (400), which it does
+    again for the same spec; or it is paused and has no resource of its own. Its label
     and finalizer are set, and no step has a transient error.
     """
     if group.deleting is not None or not group.is_owned or known.retries:
         return False
     # By our rules or by Compute Engine's.
     conditions = [known.conditions.get(kind) for kind in _SPEC_CONDITIONS]
-    if any(one is not None and one.reason == Reason.INVALID_SPEC for one in conditions):
+    errors = [resource.error.code for resource in known.resources.values() if resource.error]
+    is_rejected = any(one is not None and one.reason == Reason.INVALID_SPEC for one in conditions)
+    if is_rejected or not BAD_REQUESTS.isdisjoint(errors):
         return known.observed_generation == group.generation
     if known.is_true(Type.READY) or not group.is_paused:
         return known.is_true(Type.READY)

@@ -94,7 +94,8 @@ REASONS: dict[Reason, str] = {
     Reason.POLICY_VIOLATION: "An organization policy forbids what the spec asks for. Ask for an "
     "exception, or create a new TPUNodeGroup with another spec.",
     Reason.REFUSED: "An API rejected the request or failed. Correct what its error names; for another "
-    "spec, create a new TPUNodeGroup. After an internal error, wait: the request is repeated.",
+    "spec, create a new TPUNodeGroup. A rejected request (400) is repeated once an hour. After an "
+    "internal error, wait: the request is repeated.",
     Reason.IN_USE: "Something else uses the resource, so it cannot be deleted. Detach or delete what "
     "uses it. The deletion continues by itself.",
     Reason.INVALID_TEMPLATE: "The group's own instance template is missing or does not fit. Create or "

@@ -84,6 +84,10 @@ def _kind(reason: Reason) -> ErrorKind:
 NOT_READY = "resourceNotReady"
 """Compute Engine's code for a resource that another operation is changing."""
 
+BAD_REQUESTS = frozenset({"invalid", "required", "badRequest", "INVALID_FIELD_VALUE"})
+"""Compute Engine's codes for a request that it rejects (400) whenever it is repeated: the rows of
+tests/data/gce-refusals.yaml, and the codes of operations."""
+
 # Errors of reservations and of capacity have no code of their own, neither in Compute Engine nor in GKE,
 # which passes the same texts on. "UNSUPPORTED_OPERATION" is used for two things. So the text decides.
 # tests/data/gce-refusals.yaml has each text with its source, except "is being updated", which is in a

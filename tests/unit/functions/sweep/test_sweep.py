@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -114,6 +115,10 @@ def test_a_resync_is_sent_to_the_steps_that_have_work(
     assert find_due_steps(about, status, FIRST_MINUTE) == steps
 
 
+def rejected(code: str) -> dict[str, Resource]:
+    return {MIG: Resource("n", State.CREATING, CREATED).fail(Reason.REFUSED, code, "m", CREATED)}
+
+
 PAUSED = {"tpu-functions.dev/paused": "true"}
 SETTLED: dict[str, tuple[NodeGroup, Status, bool]] = {
     "ready": (group(), known(Type.READY), True),
@@ -129,6 +134,9 @@ SETTLED: dict[str, tuple[NodeGroup, Status, bool]] = {
         False,
     ),
     "rejected by Compute Engine for another reason": (group(), known(Type.ACCEPTED, false=Type.MIG_READY, reason=Reason.REFUSED, resources=EXISTING), False),
+    "an insert that Compute Engine rejects with 400": (group(), known(Type.ACCEPTED, resources=rejected("invalid")), True),
+    "an insert that Compute Engine rejects with 400, and changed since": (group(generation=2), known(Type.ACCEPTED, resources=rejected("invalid")), False),
+    "an insert for which there is no quota": (group(), known(Type.ACCEPTED, resources=rejected("quotaExceeded")), False),
     "ready, and being deleted": (group(deleting=True), known(Type.READY), False),
 }  # fmt: skip
 
@@ -156,6 +164,14 @@ def test_a_waiting_group_is_resynced_at_intervals_that_grow_to_half_an_hour() ->
     assert max(gaps) == 30
     assert all(later - earlier >= -1 for earlier, later in itertools.pairwise(gaps))
     assert len(minutes) < 80
+
+
+def test_groups_that_began_to_wait_together_are_spread_over_the_minutes() -> None:
+    waiting = [group(owned=False, uid=f"0c6e8a4e-0000-4000-8000-{n:012}") for n in range(100)]
+    resyncs = Counter(minute for one in waiting for minute in due_minutes(one, Status(), 2))
+    assert all(resyncs[minute] == 100 for minute in range(1, 8))
+    assert max(resyncs[minute] for minute in range(30, 60)) <= 15
+    assert max(resyncs[minute] for minute in range(60, 120)) <= 15
 
 
 def test_a_settled_group_is_resynced_once_an_hour() -> None:
