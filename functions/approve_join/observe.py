@@ -130,7 +130,7 @@ class Cache:
         """
         if resource_name not in self._found:
             cluster_id = self._work.cluster.get_cluster_id()
-            labelled = self._work.cluster.list_groups_named(resource_name)
+            labelled = self._work.cluster.list_recent_groups_named(resource_name, self._work.now)
             groups = (node_group.parse(raw, cluster_id) for raw in labelled)
             self._found[resource_name] = next(
                 (group for group in groups if group.resource_name == resource_name), None

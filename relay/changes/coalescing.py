@@ -11,6 +11,8 @@ from shared.triggers.message import Cause
 FIRST_GAP = timedelta(seconds=3)
 WIDEST_GAP = timedelta(seconds=10)
 """The intervals between two publications."""
+REQUESTS_GAP = timedelta(seconds=0.5)
+"""The interval for certificate requests: all VMs share one subject, and each waits for its approval."""
 WIDEST_RETRY_GAP = timedelta(seconds=10)
 """The intervals between two attempts to publish the same trigger."""
 MAX_PENDING_NAMES = 5_000
@@ -37,13 +39,14 @@ class PendingTrigger:
 class Coalescer:
     """The pending trigger for one step and one object, and when it is due.
 
-    The first change is due immediately. Each publication increases the interval to the next one, and
-    changes in between are coalesced. An interval without a change resets it.
+    The first change is due immediately. Each publication increases the interval to the next one, up to
+    ``widest_gap``, and changes in between are coalesced. An interval without a change resets it.
     """
 
-    __slots__ = ("_due", "_free_from", "_gap", "_trigger")
+    __slots__ = ("_due", "_free_from", "_gap", "_trigger", "_widest_gap")
 
-    def __init__(self) -> None:
+    def __init__(self, widest_gap: timedelta = WIDEST_GAP) -> None:
+        self._widest_gap = widest_gap
         self._trigger: PendingTrigger | None = None
         self._gap = timedelta(0)
         self._free_from: datetime | None = None
@@ -84,7 +87,7 @@ class Coalescer:
         if trigger is None or due is None or now < due <= now + WIDEST_RETRY_GAP:
             return None
         self._trigger = self._due = None
-        self._gap = min(self._gap + FIRST_GAP, WIDEST_GAP)
+        self._gap = min(self._gap + FIRST_GAP, self._widest_gap)
         self._free_from = now + self._gap
         return trigger
 

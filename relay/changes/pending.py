@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
 
-from relay.changes.coalescing import Coalescer, PendingTrigger
+from relay.changes.coalescing import REQUESTS_GAP, WIDEST_GAP, Coalescer, PendingTrigger
 from shared.base.names import KIND, SIGNING_REQUEST_KIND
 from shared.triggers.message import BATCH, MAX_NAMES, Cause, Message, message_about_requests
 
@@ -111,7 +111,8 @@ class PendingTriggers:
 
     def _coalescer(self, subject: MessageSubject, step: str) -> Coalescer:
         key = subject, step
-        coalescer = self._coalescers.setdefault(key, Coalescer())
+        gap = REQUESTS_GAP if subject.kind == SIGNING_REQUEST_KIND else WIDEST_GAP
+        coalescer = self._coalescers.setdefault(key, Coalescer(gap))
         self._pending.setdefault(key, coalescer)
         return coalescer
 

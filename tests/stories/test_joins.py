@@ -5,14 +5,14 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 from cryptography.x509.oid import NameOID
 
 from functions import label_node
-from local.base.http import Response
+from local.base.http import Request, Response
 from local.cloud.simulation import PROJECT, Options
 from shared.base.names import RESOURCE_NAME_LABEL
 from shared.frame.step import handle
@@ -115,6 +115,33 @@ def test_a_burst_of_requests_is_approved_before_any_kubelet_times_out(
     assert calls <= 2 * count + 2 * len(work)
     assert len(work) <= count / 20 + 10
     assert {line["decision"] for line in work} == {"Approving"}
+
+
+@pytest.mark.parametrize("hosts, topology", [(2, "2x2x2"), (16, "4x4x4"), (64, "4x8x8")])
+def test_each_request_is_approved_within_a_second_of_its_arrival(
+    hosts: int, topology: str, print_figure: PrintFigure
+) -> None:
+    harness = Harness()
+    arrived: dict[str, datetime] = {}
+    waited: dict[str, float] = {}
+    handle_call = harness.simulation.kube.handle
+
+    def note(request: Request) -> Response:
+        answer = handle_call(request)
+        name = request.path.removeprefix(f"{CSRS}/").removesuffix("/approval")
+        if request.method == "POST" and request.path == CSRS:
+            arrived[json.loads(answer.body)["metadata"]["name"]] = harness.clock.now()
+        elif request.path.endswith("/approval"):
+            waited[name] = (harness.clock.now() - arrived[name]).total_seconds()
+        return answer
+
+    harness.simulation.kube.handle = note  # type: ignore[method-assign]
+    harness.apply(manifest(nodeCount=hosts, topology=topology, instanceConfig=STANDARD))
+    helpers.until_ready(harness)
+    mean, most = sum(waited.values()) / hosts, max(waited.values())
+    print_figure(f"join requests of {hosts} hosts: {mean:.2f} s to approval, at most {most:.2f}")
+    assert len(waited) == hosts
+    assert most <= 1.0
 
 
 def _count_issued(harness: Harness) -> int:

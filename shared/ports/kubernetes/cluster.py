@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
+from typing import Any
 
 from shared.base.names import SYSTEM_NAMESPACE
 from shared.ports.kubernetes.connection import Connection
@@ -22,6 +23,7 @@ _NAMESPACES = Target("Namespace", "/api/v1", "namespaces")
 _CONFIG_MAPS = Target("ConfigMap", "/api/v1", "configmaps")
 _CA_KEPT = timedelta(minutes=10)
 """How long a CA is cached. CAs are replaced once in years."""
+_GROUPS_KEPT = timedelta(seconds=5)
 
 
 class Cluster(GroupCalls, NodeCalls, TokenCalls, SigningRequestCalls, WorkloadCalls, EventCalls):
@@ -43,16 +45,35 @@ class Cluster(GroupCalls, NodeCalls, TokenCalls, SigningRequestCalls, WorkloadCa
 
     def get_ca_certificate(self, now: datetime) -> str:
         """The cluster's CA in PEM form, read every ten minutes; empty while it is not published."""
-        known = self._connection.ca
-        if known is None or now >= known[1]:
-            found = self._find(_CONFIG_MAPS.within("kube-system").one("kube-root-ca.crt")) or {}
-            text = str((found.get("data") or {}).get("ca.crt", ""))
-            known = self._connection.ca = (text, now + _CA_KEPT)
-        return known[0]
+        return str(self._read_seldom("CA", self._read_ca_certificate, now, _CA_KEPT))
 
     def forget_ca_certificate(self) -> None:
         """Drop the cached CA: it cannot be parsed, or may be older than a rotation."""
-        self._connection.ca = None
+        self._connection.cached.pop("CA", None)
+
+    def list_recent_groups_named(self, resource_name: str, now: datetime) -> list[dict[str, Any]]:
+        """As `list_groups_named`, read at most five seconds ago: for a step that does not write them."""
+        found: list[dict[str, Any]] = self._read_seldom(
+            resource_name, lambda: self.list_groups_named(resource_name), now, _GROUPS_KEPT
+        )
+        return found
+
+    def _read_ca_certificate(self) -> str:
+        found = self._find(_CONFIG_MAPS.within("kube-system").one("kube-root-ca.crt")) or {}
+        return str((found.get("data") or {}).get("ca.crt", ""))
+
+    def _read_seldom(
+        self, key: str, read: Callable[[], Any], now: datetime, kept: timedelta
+    ) -> Any:
+        """The cached value of this key; if there is none, it is read. An empty one is not cached."""
+        cached = self._connection.cached
+        for known, (_, until) in tuple(cached.items()):
+            if now >= until:
+                cached.pop(known, None)
+        value, _ = cached.get(key) or (read(), None)
+        if value:
+            cached.setdefault(key, (value, now + kept))
+        return value
 
     def get_jobset_options(self) -> Mapping[str, str]:
         """The data of the ConfigMap ``jobsets``, read once an invocation; empty if there is none."""

@@ -14,8 +14,9 @@ from shared.ports.kubernetes.access_settings import Access
 class Connection:
     """The connection to the cluster: opened when it is first needed, then kept for the process.
 
-    ``constants`` caches the cluster's id, which never changes, and ``ca`` its CA, with the time until
-    which that is cached. Both are dropped when a kubeconfig has changed: it may be another cluster.
+    ``constants`` caches the cluster's id, which never changes, and ``cached`` what is read seldom, with
+    the time until which it is cached. Both are cleared when a kubeconfig has changed: it may be another
+    cluster.
     """
 
     def __init__(self, access: Access, *, prepare: Callable[[Any], None] | None = None) -> None:
@@ -24,7 +25,7 @@ class Connection:
         self._session: Session | None = None
         self._lock = threading.Lock()
         self.constants: dict[str, str] = {}
-        self.ca: tuple[str, datetime] | None = None
+        self.cached: dict[str, tuple[Any, datetime]] = {}
 
     def session(self, remaining_s: Callable[[], float]) -> Session:
         """The session for requests. Raises `AccessError`, `CallError` and `OutOfTimeError`."""
@@ -54,7 +55,7 @@ class Connection:
         before, session = self._session, self._source.open(timeout_s)
         if before is None or session.client is not before.client:
             self.constants.clear()
-            self.ca = None
+            self.cached.clear()
             if self._prepare is not None:
                 self._prepare(session.client)
         return session

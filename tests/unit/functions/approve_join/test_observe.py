@@ -37,7 +37,7 @@ FORBIDDEN = CallError("GET x", 403, "Forbidden", "may not")
 ANSWERS: dict[str, Any] = {
     "find_signing_request": RAW,
     "get_cluster_id": CLUSTER,
-    "list_groups_named": [raw_group(uid="another"), raw_group()],
+    "list_recent_groups_named": [raw_group(uid="another"), raw_group()],
     "find_instance": instance(VM),
 }
 
@@ -61,7 +61,7 @@ def joining(
     return work, reads
 
 
-GROUP = ["get_cluster_id", "list_groups_named"]
+GROUP = ["get_cluster_id", "list_recent_groups_named"]
 CASES: dict[str, tuple[dict[str, Any], list[str], dict[str, Any] | None]] = {
     "for a Node of a group": ({}, [*GROUP, "find_instance"], {"group": node_group.parse(raw_group(), CLUSTER), "instance": instance(VM)}),
     "for a Node whose VM does not exist": ({"find_instance": None}, [*GROUP, "find_instance"], {"group": node_group.parse(raw_group(), CLUSTER)}),
@@ -73,21 +73,21 @@ CASES: dict[str, tuple[dict[str, Any], list[str], dict[str, Any] | None]] = {
         {"group": node_group.parse(raw_group(), CLUSTER), "instance": instance(VM)},
     ),
     "for a Node of no group": ({"find_signing_request": ELSEWHERE}, [], {}),
-    "for a group that does not exist": ({"list_groups_named": [raw_group(uid="another")]}, GROUP, {}),
+    "for a group that does not exist": ({"list_recent_groups_named": [raw_group(uid="another")]}, GROUP, {}),
     "for a group that is being deleted": (
-        {"list_groups_named": [raw_group(deleting=True)]},
+        {"list_recent_groups_named": [raw_group(deleting=True)]},
         GROUP,
         {"group": node_group.parse(raw_group(deleting=True), CLUSTER)},
     ),
     "for a group that is not served": (
-        {"list_groups_named": [raw_group(change={"project": "other-project"})]},
+        {"list_recent_groups_named": [raw_group(change={"project": "other-project"})]},
         GROUP,
         {
             "group": node_group.parse(raw_group(change={"project": "other-project"}), CLUSTER),
             "is_served": False,
         },
     ),
-    "the group cannot be read": ({"list_groups_named": FORBIDDEN}, GROUP, {"error": FORBIDDEN}),
+    "the group cannot be read": ({"list_recent_groups_named": FORBIDDEN}, GROUP, {"error": FORBIDDEN}),
     "the VM cannot be read": ({"find_instance": FORBIDDEN}, [*GROUP, "find_instance"], {"group": node_group.parse(raw_group(), CLUSTER), "error": FORBIDDEN}),
 }  # fmt: skip
 
@@ -123,7 +123,7 @@ def test_a_group_and_a_vm_are_read_once_for_many_requests() -> None:
     assert {call: reads.calls.count(call) for call in reads.calls} == {
         "find_signing_request": 3,
         "get_cluster_id": 1,
-        "list_groups_named": 1,
+        "list_recent_groups_named": 1,
         "find_instance": 1,
     }
 

@@ -42,7 +42,7 @@ class Answered(Cluster):
     """A cluster with scripted answers; the last one is repeated."""
 
     def __init__(self, *answers: Any, seconds: float = 30.0) -> None:
-        connection = SimpleNamespace(session=lambda _: None, constants={}, ca=None)
+        connection = SimpleNamespace(session=lambda _: None, constants={}, cached={})
         self.now_s, self.end_s = 0.0, seconds
         super().__init__(
             cast("Connection", connection), "label_node", lambda: self.end_s - self.now_s
@@ -317,6 +317,18 @@ def test_the_ca_of_the_cluster_is_read_every_ten_minutes() -> None:
     assert cluster.get_ca_certificate(later) == ""
     path = "/api/v1/namespaces/kube-system/configmaps/kube-root-ca.crt"
     assert cluster.requests == [("GET", path, None)] * 4
+
+
+def test_recent_groups_of_a_name_are_read_every_five_seconds_until_there_are_some() -> None:
+    one, other = {"metadata": {"name": "a"}}, {"metadata": {"name": "b"}}
+    cluster = Answered(page(), page(one), page(other), page(one, other))
+    seconds = [("tng-a", 0), ("tng-a", 1), ("tng-a", 5.9), ("tng-b", 5.9), ("tng-a", 6)]
+    found = [
+        cluster.list_recent_groups_named(name, NOW + timedelta(seconds=after))
+        for name, after in seconds
+    ]
+    assert found == [[], [one], [one], [other], [one, other]]
+    assert len(cluster.requests) == 4
 
 
 @pytest.mark.parametrize(
