@@ -160,7 +160,14 @@ def _plan_delete_of_rest(
         if may_match(observed.group, node) and not node.is_deleting
     )
     rest = message_about(observed.group, Cause.CONTINUED, now)
-    if all(one.resource.state is State.GONE for one in transitions.values()):
+    is_all_gone = all(one.resource.state is State.GONE for one in transitions.values())
+    # The end of the last delete continues beside another invocation: otherwise nothing would end the
+    # deletion before the next resync.
+    if nodes and observed.are_nodes_being_deleted(now) and (observed.is_resync or not is_all_gone):
+        if is_all_gone:
+            return Plan("AwaitingNodes", first=(write,))
+        nodes = ()
+    if is_all_gone:
         # The VMs are gone, so inject_token writes no other token. An invocation that read a VM before
         # may still create a Secret, which is valid for an hour at most.
         revocations = (RevokeTokens(),) if observed.group.spec.joins_with_tokens else ()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from shared.base.names import MIGS
 from shared.frame.execution import SECONDS_FOR_OTHER_CALLS
@@ -17,7 +17,11 @@ from shared.node_groups.work import GroupWork
 from shared.ports.errors import CallError, OutOfTimeError
 from shared.ports.gce.values import Instance, Operation
 from shared.ports.kubernetes.nodes import Node, parse_node
+from shared.triggers.message import Cause
 from shared.triggers.trigger import LogTrigger
+
+_LONGEST_INVOCATION = timedelta(seconds=30)
+"""For longer than this after its observation, an invocation sends no call."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +38,9 @@ class ObservedRemains:
     is_resync: bool = False
     """Whether the trigger is a resync. Only then a failed delete is retried. The end of a failed delete
     triggers the step, too: if that retried it, retries would follow each other immediately."""
+    is_continuation: bool = False
+    """Whether another invocation may have ended at the Nodes: the trigger was redelivered, or continues
+    a plan."""
     notes: tuple[str, ...] = ()
     """Errors of reads without which the deletion continues."""
 
@@ -41,6 +48,15 @@ class ObservedRemains:
         """The entry of a resource. Without one, an insert may be in progress: Creating since now."""
         entry = self.status.resources.get(kind)
         return entry or Resource(self.group.resource_name, State.CREATING, now)
+
+    def are_nodes_being_deleted(self, now: datetime) -> bool:
+        """Whether another invocation may be deleting the Nodes at this moment: it has just written that
+        the MIG is gone."""
+        mig = self.status.resources.get(MIG)
+        if self.is_continuation or not is_announced(self.group, self.status) or mig is None:
+            return False
+        since = mig.since if mig.state is State.GONE else None
+        return since is not None and abs(now - since) < _LONGEST_INVOCATION
 
 
 @dataclass(frozen=True)
@@ -84,7 +100,13 @@ def observe(work: GroupWork) -> Observed:
     group = work.group
     if isinstance(group, UnreadableGroup):
         return UnreadableRemains(group, work.status)
-    observed = ObservedRemains(group, work.status, is_resync=work.trigger.is_resync)
+    trigger = work.trigger
+    observed = ObservedRemains(
+        group,
+        work.status,
+        is_resync=trigger.is_resync,
+        is_continuation=trigger.is_redelivered or trigger.cause == Cause.CONTINUED,
+    )
     if group.deleting is None or not group.has_finalizer:
         return observed
     # A status that tear_down has not written may be outdated, also about a resource that it calls GONE:

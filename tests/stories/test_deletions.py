@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -9,9 +10,11 @@ from typing import Any, Literal
 
 import pytest
 
+from functions import tear_down
 from local.cloud.simulation import Options
 from local.gce.timings import Timings
 from shared.base.names import RESOURCE_NAME_LABEL
+from shared.frame.step import handle
 from shared.ports.errors import CallError
 from shared.ports.gce.calls import Gce
 from shared.ports.gce.values import Policy
@@ -226,3 +229,34 @@ def test_a_template_that_something_else_uses_does_not_keep_the_nodes(
     act("DELETE", mine.rpartition("/")[0] + "/other")
     helpers.until_gone(harness, timeout=HOUR)
     assert harness.leftovers() == []
+
+
+@pytest.mark.parametrize("deleted", [1, 20, 60])
+@pytest.mark.parametrize("beside", ["a resync", "its own message again"])
+def test_an_invocation_beside_another_repeats_no_delete_of_a_node(
+    beside: str, deleted: int
+) -> None:
+    applied = manifest(nodeCount=64, topology="4x8x8", instanceConfig=SPOT)
+    harness, calls = helpers.ready(applied), list[str]()
+    entries: list[dict[str, Any]] = []
+    harness.hooks.on_entry = lambda entry: (
+        entries.append(entry) if "instanceGroupManagers.delete" in str(entry) else None
+    )
+
+    def interleave(step: str, call: str) -> None:
+        if (step, call.partition("/api/v1/nodes/")[0]) != ("tear_down", "DELETE "):
+            return
+        calls.append(call)
+        if len(calls) == deleted:
+            handle("tear_down", tear_down.run, message(), harness.runtime("tear_down"))
+
+    def message() -> bytes:
+        if beside != "a resync":
+            return helpers.envelope(json.dumps(entries[-1]).encode())
+        uid = (harness.group(NAME) or {})["metadata"]["uid"]
+        resync = Message("default", NAME, uid, Cause.RESYNC, harness.clock.now())
+        return helpers.envelope(resync.encode())
+
+    harness.hooks.before = interleave
+    helpers.assert_deleted_completely(harness)
+    assert len(calls) == 64

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -29,6 +31,7 @@ from shared.node_groups.status import (
 from shared.node_groups.work import WriteStatus
 from shared.ports.errors import About, CallError
 from shared.ports.gce.values import GceError, Operation
+from shared.ports.kubernetes.nodes import Node
 from tests.support.builders import NOW, RESOURCE, flat, group, unreadable_group
 from tests.support.compute import instance, policy
 from tests.unit.functions.tear_down.objects import (
@@ -241,6 +244,51 @@ def test_the_plan_follows_from_the_resources_that_are_left(
     given, outcome, actions = case
     plan = decide(given, NOW)
     assert (plan.outcome, list_actions(plan)) == (outcome, actions)
+
+
+DELETES_NODES, LEAVES_NODES = "DeleteNode", "WriteStatus"
+BESIDE: dict[str, tuple[float, dict[str, Any], str]] = {
+    "another invocation has just found the MIG gone": (0, {}, LEAVES_NODES),
+    "at the end of its time": (29.9, {}, LEAVES_NODES),
+    "its clock is ahead": (-29.9, {}, LEAVES_NODES),
+    "it has ended": (30, {}, DELETES_NODES),
+    "the time in the status is wrong": (-3600, {}, DELETES_NODES),
+    "it was interrupted, or had no time left": (0, {"is_continuation": True}, DELETES_NODES),
+    "a resync while a delete is in progress": (0, {"is_resync": True}, LEAVES_NODES),
+}
+
+
+@pytest.mark.parametrize("case", BESIDE.values(), ids=BESIDE)
+def test_the_nodes_are_left_to_an_invocation_that_is_deleting_them(
+    case: tuple[float, dict[str, Any], str],
+) -> None:
+    seconds_ago, trigger, expected = case
+    gone = replace(GONE, since=NOW - timedelta(seconds=seconds_ago))
+    given = observed_remains(
+        {MIG: gone, POLICY: GONE, TEMPLATE: DELETING},
+        {TEMPLATE: OWN_TEMPLATE},
+        {TEMPLATE: RUNNING},
+        nodes=(node(),),
+    )
+    announced = replace(given.status, observed_generation=given.group.generation)
+    found = decide(replace(given, status=announced, **trigger), NOW)
+    assert (found.outcome, list_actions(found)[-1]) == ("AwaitingDelete", expected)
+    assert list_actions(decide(replace(given, **trigger), NOW))[-1] == DELETES_NODES
+
+
+@pytest.mark.parametrize(
+    "is_resync, nodes, outcome",
+    [(True, (node(),), "AwaitingNodes"), (True, (), "Done"), (False, (node(),), "Done")],
+)
+def test_a_resync_leaves_the_finalizer_to_an_invocation_that_deletes_nodes(
+    is_resync: bool, nodes: tuple[Node, ...], outcome: str
+) -> None:
+    entries = dict.fromkeys((MIG, POLICY, TEMPLATE), replace(GONE, since=NOW))
+    given = observed_remains(entries, nodes=nodes)
+    announced = replace(given.status, observed_generation=given.group.generation)
+    plan = decide(replace(given, status=announced, is_resync=is_resync), NOW)
+    assert plan.outcome == outcome
+    assert ("RemoveFinalizer" in list_actions(plan)) is (outcome == "Done")
 
 
 @pytest.mark.conformance("del-byo-template-kept")
