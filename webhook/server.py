@@ -1,7 +1,8 @@
 """HTTPS around mutations: a path for each, ``/healthz``, ``/readyz`` and ``/metrics``.
 
-A review is decided without any call, in about a millisecond, on the one event loop. What is too
-large, too slow or no review gets a 4xx, and the next one is served.
+A review is decided without any call. An ordinary one takes about a millisecond, on the event loop; a
+large one is decided in a thread, one at a time. What is too large, too slow or no review gets a 4xx, and
+the next one is served.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import socket
 import ssl
 import time
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from http import HTTPStatus
 
@@ -51,6 +53,9 @@ class Webhook:
         self._mutations = mutations
         self._is_verbose = is_verbose
         self._large_bytes = 0
+        self._large = ThreadPoolExecutor(
+            max_workers=1
+        )  # a review takes many times its body's memory
         self._is_ending = False
         for path in mutations:
             for outcome in (*admission.OUTCOMES, "invalid"):
@@ -104,7 +109,10 @@ class Webhook:
         try:
             async with asyncio.timeout(BODY_WITHIN_S):
                 body = await request.read()
-            return self._decide(mutate, request.path, body)
+            if not large:
+                return self._decide(mutate, request.path, body)
+            decide = partial(self._decide, mutate, request.path, body)
+            return await asyncio.get_running_loop().run_in_executor(self._large, decide)
         except TimeoutError:
             return _refuse(
                 HTTPStatus.REQUEST_TIMEOUT,

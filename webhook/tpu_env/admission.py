@@ -8,12 +8,19 @@ from __future__ import annotations
 
 import base64
 import json
+import reprlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 MAX_BYTES = 7 * 1024 * 1024
 """Two objects, the new and the old one, each with at most 3 MiB, the API server's limit."""
+MAX_VALUES = 320_000
+"""Each opening bracket and each comma counts as a value, also in strings. To parse as many takes up to
+95 MiB and 0.2 s. A large object has one in ten bytes: variables of containers, with managed fields."""
+MAX_PATCH_BYTES = 3 * 512 * 1024
+"""An API server stores no larger object."""
+MAX_UID = 253
 API_VERSIONS = ("admission.k8s.io/v1", "admission.k8s.io/v1beta1")
 OUTCOMES = ("patched", "unchanged", "warned", "refused")
 _MAX_WARNING = 256
@@ -87,6 +94,8 @@ def review(body: bytes, mutate: Mutation) -> Reviewed:
     try:
         answer = mutate(request)
         response = {"uid": request.uid, **_render(answer)}
+    except NoReviewError:
+        raise
     except _UNREADABLE as error:
         kind = request.target.get("kind") or "object"
         raise NoReviewError(f"the {kind} is malformed") from error
@@ -96,6 +105,8 @@ def review(body: bytes, mutate: Mutation) -> Reviewed:
 
 
 def _decode(body: bytes) -> tuple[str, AdmissionRequest]:
+    if sum(map(body.count, (b"{", b"[", b","))) > MAX_VALUES:
+        raise NoReviewError(f"the body has more than {MAX_VALUES} values")
     try:
         document = json.loads(body, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
@@ -104,9 +115,12 @@ def _decode(body: bytes) -> tuple[str, AdmissionRequest]:
         raise NoReviewError("the body is not an AdmissionReview")
     version = document.get("apiVersion")
     if version not in API_VERSIONS:
-        raise NoReviewError(f"apiVersion is {version!r}; it must be {' or '.join(API_VERSIONS)}")
+        found = reprlib.repr(version)
+        raise NoReviewError(f"apiVersion is {found}; it must be {' or '.join(API_VERSIONS)}")
     request = document.get("request")
-    if not isinstance(request, dict) or not isinstance(request.get("uid"), str):
+    uid = request.get("uid") if isinstance(request, dict) else None
+    # The answer repeats it.
+    if not (isinstance(request, dict) and isinstance(uid, str) and len(uid) <= MAX_UID):
         raise NoReviewError("the AdmissionReview has no request with a uid")
     operation, target = str(request.get("operation") or ""), request.get("object")
     if target is None and operation not in ("CREATE", "UPDATE"):
@@ -116,7 +130,7 @@ def _decode(body: bytes) -> tuple[str, AdmissionRequest]:
     if not isinstance(target.get("metadata") or {}, dict):
         raise NoReviewError("request.object.metadata is not an object")
     return version, AdmissionRequest(
-        uid=request["uid"],
+        uid=uid,
         operation=operation,
         target=target,
         old=request.get("oldObject") or {},
@@ -141,6 +155,8 @@ def _render(answer: AdmissionResponse) -> dict[str, Any]:
         ]
     if answer.patch:
         raw = json.dumps(answer.patch, separators=(",", ":")).encode()
+        if len(raw) > MAX_PATCH_BYTES:
+            raise NoReviewError(f"the patch has {len(raw)} bytes, more than {MAX_PATCH_BYTES}")
         response |= {"patchType": "JSONPatch", "patch": base64.b64encode(raw).decode()}
     return response
 

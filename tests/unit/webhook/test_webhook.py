@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import json
 import ssl
+import threading
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
@@ -20,9 +21,9 @@ from shared.base.environment import SettingsError
 from tests.unit.webhook.workloads import as_review, injecting, stateful_set
 from webhook import server
 from webhook.certificate import Certificate, UnusableCertificate
-from webhook.server import Webhook, serve
+from webhook.server import LARGE_BYTES, Webhook, serve
 from webhook.settings import read_injection, read_settings
-from webhook.tpu_env.admission import MAX_BYTES, AdmissionResponse, Mutation
+from webhook.tpu_env.admission import MAX_BYTES, AdmissionRequest, AdmissionResponse, Mutation
 
 MUTATIONS: Mapping[str, Mutation] = {"/mutate": injecting()}
 
@@ -148,6 +149,32 @@ async def test_large_reviews_do_not_delay_an_ordinary_one(tmp_path: Path) -> Non
         assert (await ask(f"{url}/mutate", ca, ordinary))[0] == 200
         for _, writer in (*in_progress, one_more):
             writer.close()
+
+
+async def test_a_large_review_is_decided_beside_ordinary_ones_and_one_at_a_time(
+    tmp_path: Path,
+) -> None:
+    answered, decided = threading.Event(), 0
+
+    def decide(request: AdmissionRequest) -> AdmissionResponse:
+        nonlocal decided
+        if request.target.get("kind") == "Job":
+            decided += 1
+            assert answered.wait(20), "the ordinary review waits for the large one"
+            assert decided == 1
+            decided -= 1
+        return AdmissionResponse()
+
+    long = {"metadata": {"annotations": {"a": "x" * LARGE_BYTES}}}
+    large = json.dumps(as_review({"kind": "Job", **long})).encode()
+    ordinary = json.dumps(as_review({"kind": "Pod"})).encode()
+    async with serving(tmp_path, {"/mutate": decide}) as (url, _, ca):
+        waiting = [asyncio.create_task(ask(f"{url}/mutate", ca, large)) for _ in range(3)]
+        while not decided:
+            await asyncio.sleep(0)
+        assert (await ask(f"{url}/mutate", ca, ordinary))[0] == 200
+        answered.set()
+        assert [status for status, _ in await asyncio.gather(*waiting)] == [200] * 3
 
 
 async def test_slow_reviews_do_not_delay_an_ordinary_one_and_time_out(
