@@ -19,8 +19,16 @@ from replay.errors import FORESEEN, ReplayError, in_plain_words
 from replay.explain import Explanation
 from replay.explain import explain as explain_group
 from replay.explain_jobset import JobSetExplanation, explain_jobset
+from replay.leaks import observe_leaks
 from replay.log_reading import read_entries
-from replay.output import Format, print_explanation, print_jobset_explanation, print_timeline, say
+from replay.output import (
+    Format,
+    print_explanation,
+    print_jobset_explanation,
+    print_leaks,
+    print_timeline,
+    say,
+)
 from replay.publications import Publication, get_group, list_groups, resyncs
 from replay.recording import Rules, read_recording, record
 from replay.text import count
@@ -298,6 +306,29 @@ def audit_log(
     if not publications:
         say("Nothing to publish: no entry triggers a step.")
     commands.publish_many(deps, publications, dry_run=dry_run, yes=yes, output=output)
+
+
+@app.command("leaks", short_help="Show leaked slices, and the commands that delete them.")
+def show_leaks(ctx: typer.Context, output: commands.Output = Format.TABLE) -> None:
+    """Show what is left of slices whose group is gone, and the commands that delete it. Changes nothing.
+
+    It looks for them now, as report_leaks does once an hour, with your permissions.
+
+    \b
+    Examples:
+      kubectl tng leaks
+      kubectl tng leaks --output json | jq -r '.[].commands[]'
+    """
+    observed = observe_leaks(commands.get_dependencies(ctx))
+    print_leaks(observed.leaks, output)
+    if not observed.leaks:
+        say("No leaked slice was found.")
+    if observed.left:
+        say(
+            f"{count(observed.left, 'slice')} more may be leaked: run this again after the deletion."
+        )
+    if observed.failures:
+        raise ReplayError("; ".join(map(in_plain_words, observed.failures)))
 
 
 @app.command(

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
 from typing import Any
 
-from replay import decisions, explain, explain_jobset, timeline_text
+from functions.report_leaks.leaks import Leak, render_message
+from replay import decisions, explain, explain_jobset, leaks, timeline_text
 from replay.explain import Explanation, StepExplanation
 from replay.explain_jobset import JobSetExplanation
 from replay.publications import Sent
@@ -104,6 +105,17 @@ def print_timeline(timeline: Timeline, price: float | None, form: Format) -> Non
         print_paragraph(f"{moment.what}{why}", " " * len(first), first)
         for paragraph in decisions.render(moment.decision) if moment.decision else ():
             print_paragraph(paragraph, " " * (len(first) + 2))
+
+
+def print_leaks(found: Sequence[Leak], form: Format) -> None:
+    """Leaked slices, and the commands that delete them, each on a line."""
+    if form is Format.JSON:
+        print_json([leaks.to_document(leak) for leak in found])
+        return
+    for leak in found:
+        print_paragraph(f"{render_message(leak)} To delete them, run in this order:")
+        for command in leaks.render_commands(leak):
+            print(f"{_INDENT}{command}")
 
 
 def print_paragraph(text: str, indent: str = "", first: str | None = None) -> None:

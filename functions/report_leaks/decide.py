@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from functions.report_leaks.leaks import Leak, render_commands, render_message
+from functions.report_leaks.leaks import Leak, render_message
 from functions.report_leaks.observe import LeakWork, ObservedLeaks
 from shared.frame.plan import Plan
 from shared.triggers import routes
@@ -30,8 +30,8 @@ class ReportLeak:
             slice=leak.name,
             project=leak.project,
             vms=len(leak.vms),
-            commands=list(render_commands(leak)),
-            note=render_message(leak),
+            # A command to paste does not belong into a log, which others may write, too.
+            note=f"{render_message(leak)} To see the commands that delete them: kubectl tng leaks",
         )
 
     def describe(self) -> str:

@@ -82,21 +82,8 @@ def find_leaks(
     )
 
 
-def render_commands(leak: Leak) -> tuple[str, ...]:
-    """The commands that delete the remaining resources, in this order."""
-    commands = []
-    for one in leak.resources:
-        noun, where = {
-            MIG_SERVICE: ("instance-groups managed", f" --zone={one.location}"),
-            TEMPLATE_SERVICE: ("instance-templates", ""),
-            POLICY_SERVICE: ("resource-policies", f" --region={one.location}"),
-        }[one.service]
-        commands.append(f"gcloud compute {noun} delete {one.name}{where} --project={one.project}")
-    return tuple(commands)
-
-
 def render_message(leak: Leak) -> str:
-    """The message of the log line: the remaining resources, and the commands."""
+    """The remaining resources in words."""
     vms, more = ", ".join(leak.vms[:MAX_NAMED_VMS]), len(leak.vms) - MAX_NAMED_VMS
     vms += f" and {more} more" if more > 0 else ""
     with_vms = f" with {len(leak.vms)} VMs ({vms})" if leak.vms else ""
@@ -107,5 +94,5 @@ def render_message(leak: Leak) -> str:
     return (
         f"TPUNodeGroup {leak.group} (uid {leak.uid}) or its finalizer is gone, and project "
         f"{leak.project} still has its {left}. They stay until you delete them, and running VMs are "
-        f"billed. To delete them, run in this order: {'; '.join(render_commands(leak))}"
+        "billed."
     )

@@ -117,7 +117,7 @@ locals {
       reducer  = "REDUCE_SUM"
       group_by = ["metric.labels.slice"]
       runbook  = "leaked-slices"
-      advice   = "Its TPUNodeGroup is gone, and its VMs are billed. The log line names all its remaining resources and the commands that delete them: `gcloud logging read 'jsonPayload.decision=\"LeakedSlice\"' --project=${var.project_id} --freshness=3h --format='value(jsonPayload.note)'`."
+      advice   = "Its TPUNodeGroup is gone, and its VMs are billed. `PUBSUB_PROJECT=${var.project_id} PROJECTS=${join(",", local.served_projects)} kubectl tng leaks` names all its remaining resources and the commands that delete them."
     }
 
     # Normally a request is approved within seconds. Other cases mean that an attacker may have a token, or that

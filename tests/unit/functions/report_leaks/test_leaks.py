@@ -12,7 +12,6 @@ from functions.report_leaks.leaks import (
     TEMPLATE_SERVICE,
     Leak,
     find_leaks,
-    render_commands,
     render_message,
 )
 from shared.ports.gce.values import ListedResource
@@ -70,30 +69,17 @@ def test_slices_of_two_projects_are_listed_separately_the_oldest_first() -> None
     assert [(leak.project, len(leak.resources)) for leak in found] == [("q", 1), ("p", 2)]
 
 
-def test_the_commands_delete_the_mig_first_and_name_each_location() -> None:
-    every = [listed(POLICY_SERVICE), listed(TEMPLATE_SERVICE), listed(MIG_SERVICE)]
-    (leak,) = find_leaks(every, (), CLUSTER, NOW)
-    name = GROUP.resource_name
-    assert render_commands(leak) == (
-        f"gcloud compute instance-groups managed delete {name} --zone=us-central1-c --project=p",
-        f"gcloud compute instance-templates delete {name} --project=p",
-        f"gcloud compute resource-policies delete {name} --region=us-central1 --project=p",
-    )
-
-
 def message(vms: int) -> str:
     names = tuple(f"vm-{number}" for number in range(vms))
     return render_message(Leak("p", GROUP.key, GROUP.uid, (listed(),), names))
 
 
-def test_the_message_names_the_resources_and_the_commands_that_delete_them() -> None:
+def test_the_message_names_the_resources() -> None:
     name = GROUP.resource_name
     assert message(2) == (
         f"TPUNodeGroup {GROUP.key} (uid {GROUP.uid}) or its finalizer is gone, and project p "
         f"still has its managed instance group {name} with 2 VMs (vm-0, vm-1). They stay until "
-        "you delete them, and running VMs are billed. To delete them, run in this order: "
-        "gcloud compute instance-groups managed "
-        f"delete {name} --zone=us-central1-c --project=p"
+        "you delete them, and running VMs are billed."
     )
     assert f"managed instance group {name}. They stay" in message(0)
     assert "with 2304 VMs (vm-0, " in message(2304)

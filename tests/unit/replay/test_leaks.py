@@ -1,0 +1,101 @@
+"""``kubectl tng leaks``: what is left of slices without a group, and the commands that delete it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from functools import cache
+from typing import Any
+
+import pytest
+
+from functions.report_leaks.leaks import MIG_SERVICE, POLICY_SERVICE, TEMPLATE_SERVICE, Leak
+from local.cloud.simulation import PROJECT
+from replay.leaks import render_commands
+from shared.ports.gce.values import ListedResource
+from tests.stories import helpers
+from tests.unit.replay.tool import Tool, training
+
+NAME = "tng-train-1a2b3c4d"
+LEAK = Leak(
+    "p",
+    "default/train",
+    "u",
+    (
+        ListedResource("p", MIG_SERVICE, "us-central1-c", NAME, "", None),
+        ListedResource("p", TEMPLATE_SERVICE, "", NAME, "", None),
+        ListedResource("p", POLICY_SERVICE, "us-central1", NAME, "", None),
+    ),
+)
+COMMANDS = (
+    f"gcloud compute instance-groups managed delete {NAME} --zone=us-central1-c --project=p",
+    f"gcloud compute instance-templates delete {NAME} --project=p",
+    f"gcloud compute resource-policies delete {NAME} --region=us-central1 --project=p",
+)
+
+
+@cache
+def leaked() -> tuple[Tool, str]:
+    """A Ready slice whose group a user has deleted, with its finalizer, an hour ago; and its name."""
+    tool = Tool(helpers.ready(training()))
+    name = helpers.resource_name(tool.harness, "training")
+    tool.harness.delete("training")
+    path = helpers.group_path("training")
+    helpers.patch(tool.harness, path, {"metadata": {"finalizers": []}})
+    tool.harness.run_for(timedelta(hours=2))
+    return tool, name
+
+
+def test_a_leaked_slice_is_shown_with_the_commands_that_delete_it() -> None:
+    tool, name = leaked()
+    before = tool.harness.simulation.gce.leftovers()
+    commands = [one.replace(NAME, name).replace("=p", f"={PROJECT}") for one in COMMANDS]
+    result = tool.run("leaks")
+    assert (result.exit_code, result.stderr) == (0, "")
+    head, *rest = result.stdout.splitlines()
+    assert head.startswith("TPUNodeGroup default/training (uid ")
+    assert head.endswith("running VMs are billed. To delete them, run in this order:")
+    assert rest == [f"    {command}" for command in commands]
+    [document] = tool.json("leaks")
+    assert (document["slice"], document["commands"]) == (name, commands)
+    assert len(document["vms"]) == 2
+    assert tool.harness.simulation.gce.leftovers() == before
+    assert tool.published == []
+
+
+def test_commands_come_from_compute_engine_and_not_from_the_log() -> None:
+    tool, _ = leaked()
+    line = next(one for one in tool.harness.log.lines if one.get("decision") == "LeakedSlice")
+    assert "gcloud" not in str(line)
+    assert line["note"].endswith("To see the commands that delete them: kubectl tng leaks")
+    tool.run("leaks")
+    assert tool.logs.queries == []
+
+
+def test_the_commands_delete_the_mig_first_and_name_each_location() -> None:
+    assert tuple(render_commands(LEAK)) == COMMANDS
+
+
+@pytest.mark.parametrize("field", ["name", "project", "location"])
+@pytest.mark.parametrize(
+    "text", ["a;id", "$(id)", "a b", "-a", "a\n", "--zone=b", "É", "a'", "a|b"]
+)
+def test_a_name_that_a_shell_may_read_as_more_is_in_no_command(field: str, text: str) -> None:
+    change: dict[str, Any] = {field: text}
+    bad = replace(LEAK.resources[0], **change)
+    assert list(render_commands(replace(LEAK, resources=(bad,)))) == []
+
+
+def test_a_cluster_without_leaks_is_reported(tool: Tool) -> None:
+    result = tool.run("leaks")
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert result.stderr == "No leaked slice was found.\n"
+
+
+def test_a_project_that_cannot_be_read_is_an_error(tool: Tool) -> None:
+    tool.harness.simulation.gce.faults.fail_next(
+        "instanceGroupManagers.aggregatedList", http=403, calls=9
+    )
+    result = tool.run("leaks")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "roles/compute.viewer" in result.stderr
