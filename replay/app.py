@@ -310,9 +310,7 @@ def audit_log(
 
 @app.command("leaks", short_help="Show leaked slices, and the commands that delete them.")
 def show_leaks(ctx: typer.Context, output: commands.Output = Format.TABLE) -> None:
-    """Show what is left of slices whose group is gone, and the commands that delete it. Changes nothing.
-
-    It looks for them now, as report_leaks does once an hour, with your permissions.
+    """Show what is left of slices whose group is gone, as report_leaks does once an hour.
 
     \b
     Examples:
@@ -324,9 +322,7 @@ def show_leaks(ctx: typer.Context, output: commands.Output = Format.TABLE) -> No
     if not observed.leaks:
         say("No leaked slice was found.")
     if observed.left:
-        say(
-            f"{count(observed.left, 'slice')} more may be leaked: run this again after the deletion."
-        )
+        say(f"{count(observed.left, 'slice')} more may be leaked; repeat this when these are gone.")
     if observed.failures:
         raise ReplayError("; ".join(map(in_plain_words, observed.failures)))
 

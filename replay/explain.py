@@ -28,7 +28,7 @@ from shared.node_groups.status import Condition, Status, Type
 from shared.node_groups.work import GroupWork, message_about
 from shared.ports.errors import CallError, OutOfTimeError
 from shared.triggers.message import Cause, Message
-from shared.triggers.trigger import ObjectTrigger
+from shared.triggers.trigger import ObjectTrigger, Trigger
 
 STEPS: tuple[Step[Any, Any], ...] = tuple(
     module.STEP for module in (create_resources, inject_token, label_node, tear_down)
@@ -103,22 +103,11 @@ def explain(deps: Dependencies, namespace: str, name: str) -> Explanation:
         next_resync=next((tick for tick in ticks if decide.is_due(group, known, tick)), None),
         topics=decide.list_steps(group, known),
     )
-    message = message_about(group, Cause.RESYNC, now)
+    trigger = ObjectTrigger(message_about(group, Cause.RESYNC, now))
 
     def build_plan(step: Step[Any, Any]) -> Plan:
-        work = GroupWork(
-            settings=deps.settings,
-            gce=deps.open_gce(),
-            cluster=deps.open_cluster(),
-            publish=publish_nothing,
-            random_bytes=deps.random_bytes,
-            remaining_s=deps.count_down(),
-            now=now,
-            trigger=ObjectTrigger(message),
-            group=group,
-            status=known,
-            reported=known,
-        )
+        fields = work_fields(deps, trigger, now)
+        work = GroupWork(**fields, group=group, status=known, reported=known)
         return step.decide(step.observe(work), now)
 
     steps = tuple(
@@ -150,8 +139,21 @@ def explain_error(
     )
 
 
-def publish_nothing(step: str, _messages: Sequence[Message]) -> None:
-    """The publish function of an explanation: it always fails."""
+def work_fields(deps: Dependencies, trigger: Trigger, now: datetime) -> dict[str, Any]:
+    """The fields of a step's `Work` that only observes: it cannot publish."""
+    return {
+        "settings": deps.settings,
+        "gce": deps.open_gce(),
+        "cluster": deps.open_cluster(),
+        "publish": _publish_nothing,
+        "random_bytes": deps.random_bytes,
+        "remaining_s": deps.count_down(),
+        "now": now,
+        "trigger": trigger,
+    }
+
+
+def _publish_nothing(step: str, _messages: Sequence[Message]) -> None:
     raise AssertionError(f"an explanation must not publish, and tried to trigger {step}")
 
 

@@ -126,18 +126,9 @@ def _explain_slices(deps: Dependencies, namespace: str, name: str) -> Iterator[S
 
 def _build_fields(deps: Dependencies, message: Message, now: datetime) -> dict[str, Any]:
     """The fields of a step's work on a resync. It cannot publish."""
-    cluster, remaining_s = deps.open_cluster(), deps.count_down()
-    return {
-        "remaining_s": remaining_s,
-        "settings": deps.settings,
-        "gce": deps.open_gce(),
-        "cluster": cluster,
-        "publish": explain.publish_nothing,
-        "random_bytes": deps.random_bytes,
-        "now": now,
-        "trigger": ObjectTrigger(message),
-        "provider": build_provider(deps.settings, cluster, deps.gke, deps.now, remaining_s),
-    }
+    fields = explain.work_fields(deps, ObjectTrigger(message), now)
+    ports = fields["cluster"], deps.gke, deps.now, fields["remaining_s"]
+    return {**fields, "provider": build_provider(deps.settings, *ports)}
 
 
 def to_document(explanation: JobSetExplanation) -> dict[str, Any]:

@@ -12,9 +12,10 @@ from enum import StrEnum
 from typing import Any
 
 from functions.report_leaks.leaks import Leak, render_message
-from replay import decisions, explain, explain_jobset, leaks, timeline_text
+from replay import decisions, explain, explain_jobset, timeline_text
 from replay.explain import Explanation, StepExplanation
 from replay.explain_jobset import JobSetExplanation
+from replay.leaks import render_commands
 from replay.publications import Sent
 from replay.text import printable, render_age
 from replay.timeline import Timeline
@@ -109,13 +110,13 @@ def print_timeline(timeline: Timeline, price: float | None, form: Format) -> Non
 
 def print_leaks(found: Sequence[Leak], form: Format) -> None:
     """Leaked slices, and the commands that delete them, each on a line."""
+    described = [(render_message(leak), list(render_commands(leak))) for leak in found]
     if form is Format.JSON:
-        print_json([leaks.to_document(leak) for leak in found])
+        print_json([{"message": message, "commands": commands} for message, commands in described])
         return
-    for leak in found:
-        print_paragraph(f"{render_message(leak)} To delete them, run in this order:")
-        for command in leaks.render_commands(leak):
-            print(f"{_INDENT}{command}")
+    for message, commands in described:
+        print_paragraph(f"{message} To delete them, run in this order:")
+        print("\n".join(f"{_INDENT}{command}" for command in commands))
 
 
 def print_paragraph(text: str, indent: str = "", first: str | None = None) -> None:

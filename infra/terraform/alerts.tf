@@ -98,7 +98,7 @@ locals {
       reducer  = "REDUCE_SUM"
       group_by = ["resource.labels.service_name"]
       runbook  = "a-step-fails"
-      advice   = "The service has the function's name. `decision` and `note` in its log name the API that does not respond, or the request that is rejected: `gcloud logging read 'severity>=WARNING AND resource.type=\"cloud_run_revision\"' --project=${var.project_id} --limit=20`. Until this is fixed, the step creates and deletes no slices."
+      advice   = "The service has the function's name. `decision` and `note` in its log name the API that does not respond, or the request that is rejected: `gcloud logging read 'severity>=WARNING AND log_id(\"run.googleapis.com/stdout\")' --project=${var.project_id} --limit=20`. Until this is fixed, the step creates and deletes no slices."
     }
 
     # A leaked slice is billed until it is deleted. The alert needs two runs, an hour apart: report_leaks has no
@@ -136,7 +136,7 @@ locals {
       reducer  = "REDUCE_SUM"
       group_by = ["metric.labels.decision"]
       runbook  = "a-join-was-not-approved"
-      advice   = "JoinDenied: the holder of a bootstrap token requested something that no kubelet requests. A token of tpu-functions is revoked; for another token, the line names the Secret to delete. JoinNotApproved: a request has been pending for two minutes, because the VM holds another token or cannot be read. JoinApprovedElsewhere: the cluster itself approves requests by tpu-functions' tokens, so that each token can join as any Node. The lines name the request and the reason: `gcloud logging read 'jsonPayload.decision:\"Join\"' --project=${var.project_id} --freshness=1h --format='value(jsonPayload.note)'`."
+      advice   = "JoinDenied: the holder of a bootstrap token requested something that no kubelet requests. A token of tpu-functions is revoked; for another token, the line names the Secret to delete. JoinNotApproved: a request has been pending for two minutes, because the VM holds another token or cannot be read. JoinApprovedElsewhere: the cluster itself approves requests by tpu-functions' tokens, so that each token can join as any Node. The lines name the request and the reason: `gcloud logging read 'jsonPayload.decision:\"Join\" AND resource.labels.service_name=\"${local.function_names["approve_join"]}\"' --project=${var.project_id} --freshness=1h --format='value(jsonPayload.note)'`."
     }
   }
 }

@@ -71,6 +71,20 @@ PROSE = re.compile(r"gcloud (has|terraform)\b")
 COMMANDS = sorted({one for one in FOUND if not PROSE.match(one[1])})
 
 
+ALERTS = (Path(__file__).parents[3] / "infra" / "terraform" / "alerts.tf").read_text()
+QUERIES = [
+    *(command for _, command in COMMANDS if re.match("gcloud logging read [\"']", command)),
+    *re.findall(r"`(gcloud logging read [^`]+)`", ALERTS),
+]
+
+
+@pytest.mark.parametrize("query", QUERIES)
+def test_a_query_of_a_log_says_who_writes_it(query: str) -> None:
+    """Anybody who may write log entries could answer another. deploy.sh asks for an id of its own."""
+    known = ("log_id(", "resource.labels.service_name", "jsonPayload.message_id=")
+    assert any(restriction in query for restriction in known)
+
+
 def test_commands_were_found() -> None:
     assert {"deploy.sh", "preflight.sh", "install.md", "operate.md", "cluster-access.md"} <= {
         name for name, _ in COMMANDS
