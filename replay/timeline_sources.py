@@ -17,6 +17,7 @@ from replay.errors import ReplayError
 from replay.log_reading import read_entries
 from replay.output import say
 from replay.timeline import Timeline, read_timeline
+from shared.base.documents import read_mapping
 from shared.base.names import topic_id
 from shared.base.timestamps import CLOCKS_DIFFER_BY, guess_time, render_time
 from shared.base.topology import MACHINE_TYPE
@@ -121,7 +122,7 @@ def _find_last_uid(entries: Sequence[Mapping[str, Any]]) -> str:
 def _is_about(entry: Mapping[str, Any], name: str, uid: str) -> bool:
     """Whether an entry is about this group, not about an older one of its name."""
     if "protoPayload" in entry:
-        found = _NAME.search(str(entry["protoPayload"].get("resourceName", "")))
+        found = _NAME.search(str(read_mapping(entry, "protoPayload").get("resourceName", "")))
         return found is not None and found[1] == name
     trace = str(entry.get("trace", "")).rpartition("/traces/")[2]
     return not trace or trace == uid.replace("-", "")
@@ -134,7 +135,7 @@ def _find_chips(group: AnyGroup | None, entries: Sequence[Mapping[str, Any]]) ->
         machine = machine_of(group, known)
         return machine.chips if machine is not None else 0
     for entry in entries:
-        payload = entry.get("protoPayload", {})
+        payload = read_mapping(entry, "protoPayload")
         if str(payload.get("methodName", "")).lower().endswith("instancetemplates.insert"):
             found = MACHINE_TYPE.search(str(payload.get("request", "")))
             if found is not None:
