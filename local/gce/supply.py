@@ -122,10 +122,11 @@ def _path(reference: str, project: str) -> str:
 
 
 def _reservation_path(value: str, project: str, zone: str) -> str:
-    """Resolve a reservation's name or ``projects/P/reservations/N`` to its path."""
+    """Resolve a reservation's name or ``projects/P/reservations/N`` to its path. A block or sub-block of
+    it counts as the whole."""
     if not value:
         return ""
-    parts = value.split("/")
+    parts = value.partition("/reservationBlocks/")[0].split("/")
     owner = parts[1] if len(parts) > 2 else project
     return f"projects/{owner}/zones/{zone}/reservations/{parts[-1]}"
 

@@ -45,6 +45,7 @@ DEFAULT_VERSION = "1.31"
 DEFAULT_SUBNETWORK = "default"
 
 _GCE_NAME = r"[a-z]([-a-z0-9]*[a-z0-9])?"
+_RESERVED = r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?"
 _PROJECT = r"[a-z][a-z0-9-]{4,28}[a-z0-9]"
 REGION = r"[a-z]+-[a-z]+[0-9]+"
 ZONE = rf"{REGION}-[a-z][a-z0-9]*"
@@ -152,13 +153,16 @@ _INSTANCE_CONFIG = Record(
         ),
         "reservation": Text(
             "Reservation to consume: its name, or projects/PROJECT/reservations/NAME for one that "
-            "another project shares.",
+            "another project shares. Either may end in /reservationBlocks/BLOCK, and that in "
+            "/reservationSubBlocks/SUB_BLOCK.",
             match_cel(
-                rf"(projects/{_PROJECT}/reservations/)?[a-z]([-a-z0-9]{{0,61}}[a-z0-9])?",
-                "reservation must be a name, or projects/PROJECT/reservations/NAME",
+                rf"(projects/{_PROJECT}/reservations/)?{_RESERVED}"
+                rf"(/reservationBlocks/{_RESERVED}(/reservationSubBlocks/{_RESERVED})?)?",
+                "reservation must be a name, or projects/PROJECT/reservations/NAME, and may end in "
+                "/reservationBlocks/BLOCK or /reservationBlocks/BLOCK/reservationSubBlocks/SUB_BLOCK",
             ),
             least=1,
-            most=128,
+            most=320,
         ),
         "maxRunDuration": Text(
             "FLEX_START only: time after which Compute Engine deletes the VMs: a number of seconds (s), "

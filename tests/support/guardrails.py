@@ -324,6 +324,7 @@ CASES = [
         for how, listed, requested in (
             ("by-its-name", "mine", "mine"),
             ("in-full-listed-by-its-name", "mine", "projects/my-gcp-project/reservations/mine"),
+            ("with-a-block", "mine", "mine/reservationBlocks/a/reservationSubBlocks/b"),
             ("by-its-name-listed-in-full", "projects/my-gcp-project/reservations/mine", "mine"),
             (
                 "of-another-project",
@@ -339,6 +340,12 @@ CASES = [
         _instance(reservation="projects/other-project/reservations/mine"),
         "spec.instanceConfig.reservation: projects/other-project/reservations/mine is not allowed; "
         "allowed: mine",
+    ),
+    Case(
+        "a-block-of-a-reservation-that-is-not",
+        {"reservations": "mine"},
+        _instance(reservation="other/reservationBlocks/mine"),
+        "spec.instanceConfig.reservation: other is not allowed; allowed: mine",
     ),
     # Disks
     Case(

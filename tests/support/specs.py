@@ -174,6 +174,8 @@ ACCEPTED = [
     pytest.param(config(machineType="tpu7x-standard-4t-tpu"), id="machine-type-with-suffix"),
     pytest.param(config(machineType=f"tpu7x-{'a' * 54}-4t"), id="longest-machine-type"),
     pytest.param(config(reservation="projects/other-project/reservations/r"), id="shared"),
+    pytest.param(config(reservation="r/reservationBlocks/b"), id="block"),
+    pytest.param(config(reservation="projects/other-project/reservations/r/reservationBlocks/b/reservationSubBlocks/s"), id="sub-block"),
     pytest.param(config(provisioningModel="SPOT", reservation=None), id="spot"),
     pytest.param(flex("168h"), id="flex-start"),
     pytest.param(flex("7d"), id="flex-start-of-seven-days"),
@@ -214,7 +216,10 @@ OTHER_REGION = "a regional template must be in the region of nodeLocation"
 NOT_BOUND = "ProvisioningModel must be RESERVATION_BOUND when reservation is specified"
 NOT_FLEX = "maxRunDuration is for provisioningModel FLEX_START only"
 NO_LABEL = "nodeLabels keys must be label keys, as in team or example.com/team"
-NO_RESERVATION = "reservation must be a name, or projects/PROJECT/reservations/NAME"
+NO_RESERVATION = (
+    "reservation must be a name, or projects/PROJECT/reservations/NAME, and may end in "
+    "/reservationBlocks/BLOCK or /reservationBlocks/BLOCK/reservationSubBlocks/SUB_BLOCK"
+)
 NOT_FOR_KUBELETS = (
     "nodeLabels of kubernetes.io and k8s.io must be topology.kubernetes.io/region, "
     "topology.kubernetes.io/zone, or under node.kubernetes.io/ or kubelet.kubernetes.io/"
@@ -274,6 +279,7 @@ REJECTED = [
         "machineType must end in the chips of a VM (-1t, -2t, -4t or -8t), as in tpu7x-standard-4t",
     ),
     rejected("reservation-by-url", config(reservation="zones/us-central1-c/reservations/r"), "spec.instanceConfig.reservation", NO_RESERVATION),
+    rejected("reservation-sub-block-without-block", config(reservation="r/reservationSubBlocks/s"), "spec.instanceConfig.reservation", NO_RESERVATION),
     rejected("reservation-with-standard", config(provisioningModel="STANDARD"), MODEL, NOT_BOUND),
     rejected("reservation-with-flex-start", config(provisioningModel="FLEX_START", maxRunDuration="1h"), MODEL, NOT_BOUND),
     rejected("flex-start-without-duration", flex(None), DURATION, "maxRunDuration is required when provisioningModel is FLEX_START, as in 168h"),
