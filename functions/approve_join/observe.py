@@ -13,7 +13,7 @@ from shared.base.signing_requests import SigningRequest, find_signing_request
 from shared.frame.plan import Work
 from shared.node_groups import node_group
 from shared.node_groups.bootstrap import find_token
-from shared.node_groups.membership import prove
+from shared.node_groups.membership import mark_members
 from shared.node_groups.node_group import AnyGroup, NodeGroup
 from shared.ports.errors import CallError, OutOfTimeError
 from shared.ports.gce.values import Instance
@@ -120,7 +120,7 @@ class Cache:
         if vm not in self._instances:
             spec = group.spec
             found = self._work.gce.find_instance(spec.project, spec.zone, vm)
-            self._instances |= prove(self._work, group, {vm: found})
+            self._instances |= mark_members(self._work, group, {vm: found})
         return self._instances[vm]
 
     def find_group(self, resource_name: str) -> AnyGroup | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from shared.base.names import CA_HASH_KEY
 from shared.node_groups.bootstrap import Token, ca_hash, find_token, new_token
-from shared.node_groups.membership import is_stale, may_match, prove
+from shared.node_groups.membership import is_stale, mark_members, may_match
 from shared.node_groups.node_group import AnyGroup, Bootstrap, NodeGroup
 from shared.node_groups.status import Status
 from shared.node_groups.work import GroupWork
@@ -160,8 +160,8 @@ def _build_vms(
 ) -> tuple[Vm, ...]:
     """The VMs that the MIG lists as its members. A new one may not be listed yet: the next resync
     injects its token."""
-    proved = prove(work, group, instances, nodes.values())
-    members = [vm for vm in proved.values() if vm is not None and vm.is_member]
+    marked = mark_members(work, group, instances, nodes.values())
+    members = [vm for vm in marked.values() if vm is not None and vm.is_member]
     return tuple(
         Vm(
             instance,

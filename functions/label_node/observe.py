@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from functions.label_node.observed_nodes import ObservedNodes
 from shared.base.reasons import VM_LOSSES
-from shared.node_groups.membership import is_vm_name, prove
+from shared.node_groups.membership import is_vm_name, mark_members
 from shared.node_groups.node_group import AnyGroup, NodeGroup
 from shared.node_groups.status import Status, Type
 from shared.node_groups.work import GroupWork
@@ -57,7 +57,7 @@ def observe(work: GroupWork) -> ObservedNodes | NothingToCount:
         found_vm = work.gce.find_instance(group.spec.project, group.spec.zone, vm)
         raw_node = work.cluster.find_node(vm)
         own = (parse_node(raw_node),) if raw_node is not None else ()
-        instances = prove(work, group, {vm: found_vm}, own)
+        instances = mark_members(work, group, {vm: found_vm}, own)
         return replace(observed, nodes=own, instances=instances, is_debounced=True)
     listed = work.cluster.list_nodes(group.resource_name)
     nodes = {node.name: node for node in map(parse_node, listed)}
@@ -76,7 +76,7 @@ def observe(work: GroupWork) -> ObservedNodes | NothingToCount:
         and (work.trigger.is_resync or not node.proved_vm_id)
     }
     instances |= _find_instances(work, group, sorted(missing))
-    instances = prove(work, group, instances, nodes.values())
+    instances = mark_members(work, group, instances, nodes.values())
     observed = replace(
         observed,
         nodes=tuple(nodes.values()),

@@ -18,13 +18,13 @@ from shared.ports.gce.values import Instance
 from shared.ports.kubernetes.nodes import Node
 
 
-def prove(
+def mark_members(
     work: Work, group: NodeGroup, found: Mapping[str, Instance | None], nodes: Iterable[Node] = ()
 ) -> dict[str, Instance | None]:
-    """The VMs with `Instance.is_member`, by the list of the members of the group's MIG, or by the labels
-    of ``nodes``, which record the proof.
+    """The VMs, with `Instance.is_member` for those in the list of the MIG's members, and for those whose
+    id is the proof of one of ``nodes``, which were in it.
 
-    A VM that the list does not have yet may be a member: it is in doubt until it is read again.
+    The list may lack a new member: it counts as one when it is read again.
     """
     place = (group.spec.project, group.spec.zone, group.resource_name)
     members = frozenset(node.proved_vm_id for node in nodes)

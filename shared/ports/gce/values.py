@@ -111,8 +111,8 @@ class Instance:
     fingerprint: str = field(repr=False)
     metadata: Mapping[str, str] = field(default_factory=dict, repr=False)
     is_member: bool = False
-    """Whether the list of its MIG's members has it (`membership.prove`). Its metadata ``created-by``
-    proves nothing: whoever creates a VM can write it."""
+    """Whether the list of its MIG's members has it (`membership.mark_members`). Its metadata
+    ``created-by`` proves nothing: whoever creates a VM can write it."""
 
 
 @dataclass(frozen=True)
