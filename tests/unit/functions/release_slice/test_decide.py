@@ -381,7 +381,7 @@ SWEEP_CASES: dict[str, tuple[ObservedSlice, bool, bool]] = {
 
 
 def test_a_report_that_was_due_in_the_minute_of_the_message_is_made_by_a_late_run() -> None:
-    lost = observed(replace(LOST, since=NOW - timedelta(minutes=30)), RUNNING)
+    lost = observed(replace(LOST, since=NOW - timedelta(minutes=31)), RUNNING)
     late = NOW + timedelta(minutes=1)
     assert (is_report_due(lost, NOW), is_report_due(lost, late)) == (True, False)
     assert decide(ObservedAll((lost,), None, NOW), late).facts == {"triggered": 1}
