@@ -9,8 +9,10 @@ import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 from local.control_plane.plane import OwnControlPlane
 from local.tests.real_parts import get_jobset_crd, open_own_control_plane
@@ -27,6 +29,7 @@ from tests.real.deploy.installer import (
 from tests.real.deploy.outputs import (
     BUILDER,
     JOBSETS,
+    POOLS,
     PROJECT,
     REPOSITORY,
     USERS_WITH_JOBSETS,
@@ -37,6 +40,10 @@ ROLLED_OUT = ("rollout status", "successfully rolled out", 0)
 """For a cluster whose Node has sent no heartbeats, so that its Pods are no longer ready."""
 GRANT = "gcloud projects add-iam-policy-binding my-gcp-project --member=user:me@example.com"
 OVERLAY = "infra/kubernetes/overlays/prod"
+GONE = (
+    "; if the cluster no longer exists, or never had tpu-functions: terraform -chdir=infra/terraform "
+    "destroy -var-file=prod.tfvars (docs/install.md, A cluster that is gone)"
+)
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("deploy")]
 
 
@@ -230,7 +237,9 @@ def test_missing_pull_credentials_are_reported_if_they_cannot_be_detected(
         assert "  - the Nodes of this cluster need credentials to pull images from " in ran.output
 
 
-@pytest.mark.parametrize("case", ["another registry", "GKE", "--nodes-pull", "a Secret"])
+@pytest.mark.parametrize(
+    "case", ["another registry", "GKE", "--nodes-pull", "a Secret", "the relay runs from there"]
+)
 def test_missing_pull_credentials_are_not_reported(case: str, read_only: Installer) -> None:
     read_only.nodes_pull = case == "--nodes-pull"
     images = ["--images", "example.test/tpu:1"] if case == "another registry" else []
@@ -239,6 +248,9 @@ def test_missing_pull_credentials_are_not_reported(case: str, read_only: Install
         read_only.kubectl = [("get --raw /version", version, 0)]
     if case == "a Secret":
         read_only.kubectl = [("get secret tpu-functions-images", "", 0)]
+    if case == "the relay runs from there":
+        runs = f"1 {REPOSITORY}/relay@{DIGEST}"
+        read_only.kubectl = [("get deployment relay --ignore-not-found", runs, 0)]
     ran = read_only.run(*images, "prod", answer="n\n")
     assert ran.output.endswith("deploy.sh: not confirmed; nothing was changed\n")
 
@@ -382,6 +394,47 @@ def test_each_missing_permission_is_reported_with_a_role_that_includes_it(
         f" --member=serviceAccount:{service_account} --role=roles/{role}\n"
         for permission, role in PERMISSIONS.items()
     )
+
+
+FAILED: dict[str, tuple[list[str], dict[str, Any], str]] = {
+    "the APIs cannot be listed": ([], {"gcloud": [("services list", "ERROR: PERMISSION_DENIED\nmore", 1)], "lacking": {"iam.roles.create"}}, f"""2 problem(s); nothing was changed
+
+  - project my-gcp-project: its APIs cannot be listed: ERROR: PERMISSION_DENIED
+      {GRANT} --role=roles/serviceusage.serviceUsageViewer
+
+  - project my-gcp-project: you lack iam.roles.create
+      {GRANT} --role=roles/iam.roleAdmin
+"""),
+    "a permission cannot be checked": ([], {"unknown": {"run.services.setIamPolicy"}, "lacking": {"iam.roles.create"}}, f"""1 problem(s); nothing was changed
+
+  - project my-gcp-project: you lack iam.roles.create
+      {GRANT} --role=roles/iam.roleAdmin
+"""),
+    "terraform init fails": ([], {"terraform": [("init", "Initializing ...\n\nError: Failed to install provider\n\ncould not connect\nmore\nraw", 1)]}, """1 problem(s); nothing was changed
+
+  - terraform init failed: Error: Failed to install provider could not connect more raw \n      terraform -chdir=infra/terraform init shows the whole error
+"""),
+    "--destroy: the cluster does not answer": (["--destroy", "--yes"], {"kubectl": [("get --raw /version", "Unable to connect to the server: EOF", 1)]}, """1 problem(s); nothing was changed
+
+  - the cluster does not answer: Unable to connect to the server: EOF
+      kubectl config use-context CONTEXTGONE
+"""),
+    "--destroy: the node pools cannot be listed": (["--destroy", "--yes"], {"settings": Settings(jobset_provider="gke", node_pools="gke-home us-east5 research"), "gcloud": [("container node-pools list", "ERROR: (gcloud) no right", 1)]}, ""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", FAILED)
+def test_what_cannot_be_checked_ends_the_run(case: str, read_only: Installer) -> None:
+    arguments, prepared, problems = FAILED[case]
+    for name, value in prepared.items():
+        setattr(read_only, name, value)
+    ran = read_only.run(*arguments, "prod")
+    assert (ran.code, ran.changing_calls()) == (1, [])
+    assert ran.output.partition("deploy.sh: ")[2] == problems.replace("GONE", GONE)
+    if case == "a permission cannot be checked":
+        assert "these permissions cannot be checked: run.services.setIamPolicy\n" in ran.output
+    if not problems:
+        assert ran.output.endswith("\nERROR: (gcloud) no right\n")
 
 
 @pytest.mark.parametrize(
@@ -627,10 +680,6 @@ def test_a_folder_without_the_state_of_the_installation_is_rejected(
     assert ran.changing_calls() == []
 
 
-GONE = (
-    "; if the cluster no longer exists, or never had tpu-functions: terraform -chdir=infra/terraform "
-    "destroy -var-file=prod.tfvars (docs/install.md, A cluster that is gone)"
-)
 NO_STATE = ("state list", "", 0)
 """Terraform's state is empty, as after ``destroy``."""
 FORBIDDEN = 'Error from server (Forbidden): User "me" cannot get'
@@ -841,6 +890,20 @@ def test_no_policies_are_applied_to_a_cluster_without_admission_policies(deploy:
     assert found.stdout == ""
 
 
+def test_no_policies_of_terraforms_components_are_applied_to_a_cluster_without_admission_policies(
+    installed: Installer,
+) -> None:
+    installed.outputs = JOBSETS
+    shown = {}
+    for minor in ("29", "30"):
+        installed.kubectl = [("get --raw /version", f'{{"major": "1", "minor": "{minor}"}}', 0)]
+        ran = installed.run("--dry-run", "--images", "example.test/tpu:1", "prod")
+        assert ran.code == 0, ran.output
+        shown[minor] = set(re.findall(r"^\+  name: (\S+)$", ran.output, re.M))
+    assert shown["30"] - shown["29"] == {"tpu-functions-slices"}
+    assert {"jobsets", "tpu-functions-release-slice-node-groups"} <= shown["29"]
+
+
 GKE_VERSION = '{"major": "1", "minor": "33", "gitVersion": "v1.33.4-gke.1134000"}'
 
 
@@ -855,6 +918,21 @@ def test_a_cluster_of_gke_keeps_its_own_device_plugin(deploy: Installer) -> None
     found = deploy.plane.run_kubectl("get", kinds, "-A", "-l", OWN_LABEL, "-o", "name").stdout
     assert "relay" in found
     assert "device-plugin" not in found
+
+
+@pytest.mark.parametrize("named_by", ["the overlay", "Terraform", "none"])
+def test_without_device_plugin_is_not_added_twice_on_gke(
+    named_by: str, installed: Installer
+) -> None:
+    installed.outputs = POOLS if named_by == "Terraform" else JOBSETS
+    if named_by == "the overlay":
+        path = installed.tree / OVERLAY / "kustomization.yaml"
+        overlay = yaml.safe_load(path.read_text())
+        overlay["components"].append("../../components/without-device-plugin")
+        path.write_text(yaml.safe_dump(overlay))
+    installed.kubectl = [("get --raw /version", GKE_VERSION, 0)]
+    ran = installed.run("--dry-run", "--images", "example.test/tpu:1", "prod")
+    assert ran.code == 0, ran.output
 
 
 @pytest.mark.parametrize(
