@@ -224,7 +224,8 @@ def match_jobsets(
         with work.best_effort():  # the end of a JobSet can be decided without its Jobs
             for job in work.cluster.list_jobs(*only):
                 key = job["metadata"]["namespace"], job["metadata"]["name"]
-                jobs |= {key: job} if key in wanted else {}
+                if key in wanted:  # of thousands, only these are kept in memory
+                    jobs[key] = job
     both = work.settings, work.provider
     return tuple(
         ObservedSlice(one, found[one.owner.jobset_key], *both, job=jobs.get(one.owner.full_job))
