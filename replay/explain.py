@@ -93,7 +93,7 @@ class Explanation:
 def explain(deps: Dependencies, namespace: str, name: str) -> Explanation:
     """Observe a group as each step would. Raises `ReplayError` if there is none, `CallError`."""
     group = get_group(deps, namespace, name)
-    known, now = status.parse(group.raw.get("status")), deps.now()
+    known, now = status.parse_of(group), deps.now()
     decide = sweep.decide
     minute = now.replace(second=0, microsecond=0)
     ticks = (minute + count * TICK for count in range(1, decide.SETTLED_EVERY_MINUTES + 1))

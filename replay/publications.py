@@ -56,7 +56,7 @@ def list_groups(deps: Dependencies) -> list[AnyGroup]:
 def resyncs(groups: Iterable[AnyGroup], step: str | None, now: datetime) -> Iterator[Publication]:
     """A resync of each group, to the named step, or to those that the sweep would trigger."""
     for group in groups:
-        known = status.parse(group.raw.get("status"))
+        known = status.parse_of(group)
         for topic in (step,) if step else sweep.decide.list_steps(group, known):
             message = message_about(group, Cause.RESYNC, now)
             yield Publication(

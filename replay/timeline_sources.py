@@ -92,7 +92,7 @@ def build_timeline(deps: Dependencies, request: TimelineRequest) -> Timeline:
             events = cluster.list_events(request.namespace, uid)
         except CallError as error:
             say(f"The timeline has no Events: {error}")
-        ready = status.parse(group.raw.get("status")).conditions.get(Type.READY)
+        ready = status.parse_of(group).conditions.get(Type.READY)
     chips = request.chips_per_vm or _find_chips(group, own)
     if not chips:
         say("The group has no machine type: set the chips of a VM with --chips-per-vm.")
@@ -131,7 +131,7 @@ def _is_about(entry: Mapping[str, Any], name: str, uid: str) -> bool:
 def _find_chips(group: AnyGroup | None, entries: Sequence[Mapping[str, Any]]) -> int:
     """Chips of a VM, by the group's machine type or by the template that was inserted; 0: unknown."""
     if isinstance(group, NodeGroup):
-        known = status.parse(group.raw.get("status")).machine_type
+        known = status.parse_of(group).machine_type
         machine = machine_of(group, known)
         return machine.chips if machine is not None else 0
     for entry in entries:

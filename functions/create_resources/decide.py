@@ -12,7 +12,7 @@ from functions.create_resources.user_template import find_template_violation
 from shared.base.reasons import Reason
 from shared.frame.plan import Action, Plan, Send
 from shared.node_groups import lifecycle, readiness
-from shared.node_groups.node_group import AnyGroup, InstanceConfig
+from shared.node_groups.node_group import AnyGroup, InstanceConfig, NodeGroup
 from shared.node_groups.status import MIG, POLICY, TEMPLATE, Resource, State, Status, Type
 from shared.node_groups.unreadable import restore_entries
 from shared.node_groups.work import WriteStatus, message_about
@@ -40,14 +40,16 @@ def decide(observed: observe.ObservedResources | observe.ObservedUnreadable, now
         return _plan_rejection(group, known, [*map(str, group.violations)], now)
     violations = observe.list_violations(observed.group, observed.projects)
     if violations:
-        known = replace(known, resources=_build_entries(observed, now))
+        known = replace(known, resources={**known.resources, **_build_entries(observed, now)})
         return _plan_rejection(group, known, violations, now)
     return _plan_inserts(observed, now)
 
 
 def _plan_rejection(group: AnyGroup, known: Status, violations: list[str], now: datetime) -> Plan:
     advice = "Delete the group, correct the spec and apply it again."
-    if not group.violations:  # only the project is not served
+    if isinstance(group, NodeGroup) and group.given is not None:
+        advice = "Change it back, or delete the group and apply it again."
+    elif not group.violations:  # only the project is not served
         advice = (
             "Add the project to this variable, and the group continues within an hour, or delete the "
             "group, correct the spec and apply it again."
@@ -120,7 +122,7 @@ def _conclude(
     resources: Mapping[str, Resource],
     now: datetime,
 ) -> Status:
-    known = replace(known, resources=dict(resources))
+    known = replace(known, resources={**known.resources, **resources})
     known = observed.report.add_conditions(observed.group, known, now)
     return readiness.conclude(observed.group, known, now)
 

@@ -77,7 +77,7 @@ def observe(work: GroupWork) -> ObservedResources | ObservedUnreadable:
     if event is not None and event.concerns_vm and event.has_failed and is_error_known:
         return observed  # one more VM has failed: the MIG exists, and its condition stays as it is
     found = {
-        kind: KINDS[kind].find(work.gce, spec, group.resource_name)
+        kind: _find(work, spec, kind)
         for kind in spec.resource_kinds
         if _must_read(work, spec, kind)
     }
@@ -93,6 +93,12 @@ def observe(work: GroupWork) -> ObservedResources | ObservedUnreadable:
     if isinstance(mig, Mig) and may_have_failed and (mig.creating or mig.recreating):
         members = work.gce.list_managed_instances(spec.project, spec.zone, group.resource_name)
     return replace(observed, found=found, operations=operations, members=members)
+
+
+def _find(work: GroupWork, spec: Spec, kind: str) -> Found | None:
+    if kind == TEMPLATE and spec.user_template is not None:
+        return work.gce.find_template(spec.user_template)
+    return KINDS[kind].find(work.gce, spec, work.group.resource_name)
 
 
 def _must_read(work: GroupWork, spec: Spec, kind: str) -> bool:

@@ -38,7 +38,7 @@ def decide(observed: ObservedGroups, now: datetime) -> Plan:
     skipped = list(observed.unparsable)
     for group in observed.groups:
         try:
-            steps = find_due_steps(group, status.parse(group.raw.get("status")), observed.at)
+            steps = find_due_steps(group, status.parse_of(group), observed.at)
         except Exception as error:  # noqa: BLE001 - a bug that one group meets must not stop the others
             skipped.append(f"{group.key}: {type(error).__name__}: {error}")
             continue

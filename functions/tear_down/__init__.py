@@ -16,6 +16,9 @@ When the MIG is gone, template and policy are deleted, and the Node objects. Whe
 are gone and no delete of a Node fails, the remaining tokens are revoked and the finalizer is removed.
 Each invocation continues up to the next operation that takes time.
 
+Resources are deleted in the place that the status has recorded (`node_group.parse`), also those that the
+spec does not need any more. Before the finalizer is removed, what only the status calls gone is read.
+
 `lifecycle.TABLE` decides when a resource is gone. One of these must hold:
 
 - It was never inserted.
@@ -37,7 +40,7 @@ from shared.frame.step import Step
 from shared.node_groups.node_group import NodeGroup
 from shared.node_groups.resources import find_kind
 from shared.node_groups.snapshot import RULES
-from shared.node_groups.status import MIG, Resource, State, Status, Type
+from shared.node_groups.status import Resource, State, Status, Type
 from shared.node_groups.work import GroupWork, open_group, report_environment_error, report_retry
 from shared.ports.errors import CallError
 from shared.triggers import routes
@@ -51,7 +54,7 @@ def recover(work: GroupWork, error: CallError) -> Plan | None:
     is deleted next.
     """
     group, now, gone = work.group, work.now, decide.find_gone(work)
-    kinds = (MIG, *observe.list_kinds_after_mig(group.spec)) if isinstance(group, NodeGroup) else ()
+    kinds = observe.list_kinds(group, work.status) if isinstance(group, NodeGroup) else ()
     left = [kind for kind in kinds if kind not in gone]
 
     def add_error(known: Status, reason: Reason, message: str) -> Status:

@@ -100,7 +100,7 @@ def _plan_unreadable(observed: observe.UnreadableRemains, now: datetime) -> Plan
 def _advance_all(observed: observe.ObservedRemains, now: datetime) -> dict[str, Transition]:
     mig = observe.advance(observed, MIG, now)
     is_blocked = mig.resource.state is not State.GONE
-    kinds = observe.list_kinds_after_mig(observed.group.spec)
+    _, *kinds = observe.list_kinds(observed.group, observed.status)
     return {MIG: mig} | {
         kind: observe.advance(observed, kind, now, is_blocked=is_blocked) for kind in kinds
     }

@@ -10,7 +10,7 @@ from shared.base.names import MIGS
 from shared.frame.execution import SECONDS_FOR_OTHER_CALLS
 from shared.node_groups import lifecycle
 from shared.node_groups.membership import may_match
-from shared.node_groups.node_group import NodeGroup, Spec, UnreadableGroup
+from shared.node_groups.node_group import NodeGroup, UnreadableGroup
 from shared.node_groups.resources import KINDS, Found, find_operation
 from shared.node_groups.status import MIG, TEMPLATE, Resource, State, Status
 from shared.node_groups.work import GroupWork
@@ -134,9 +134,15 @@ def observe(work: GroupWork) -> Observed:
             return observed if is_begun else _observe_nodes_and_vms(work, observed)
     # The MIG was not found, now or before, or was never ours. If it may still arrive, nothing is deleted
     # yet: then these reads only show what is gone already.
-    for kind in list_kinds_after_mig(group.spec):
+    kinds = list_kinds(group, work.status)
+    for kind in kinds[1:]:
         if _must_read(work, kind):
             observed = _observe_resource(work, observed, kind)
+    # Anybody may have written GONE: before the finalizer is removed, what only the status says is read.
+    if all(advance(observed, kind, work.now).resource.state is State.GONE for kind in kinds):
+        for kind in kinds:
+            if kind not in observed.found:
+                observed = _observe_resource(work, observed, kind)
     return replace(observed, nodes=_list_nodes(work))
 
 
@@ -152,10 +158,15 @@ def _list_nodes(work: GroupWork) -> tuple[Node, ...]:
     return tuple(map(parse_node, work.cluster.list_nodes(work.group.resource_name)))
 
 
-def list_kinds_after_mig(spec: Spec) -> tuple[str, ...]:
-    """The kinds that are deleted after the MIG, if they exist. A user's own template is not deleted."""
-    kept = {MIG} if spec.user_template is None else {MIG, TEMPLATE}
-    return tuple(kind for kind in spec.resource_kinds if kind not in kept)
+def list_kinds(group: NodeGroup, known: Status) -> tuple[str, ...]:
+    """The kinds that are deleted, the MIG first: what the spec needs and what the status has recorded.
+    A user's own template is not deleted."""
+    template, kept = known.resources.get(TEMPLATE), {MIG}
+    is_recorded = template is not None and template.name == group.resource_name
+    if group.spec.user_template is not None and not is_recorded:
+        kept.add(TEMPLATE)
+    kinds = dict.fromkeys((*group.spec.resource_kinds, *known.resources))
+    return (MIG, *(kind for kind in kinds if kind not in kept))
 
 
 def _must_read(work: GroupWork, kind: str) -> bool:
@@ -182,7 +193,13 @@ def _observe_resource(work: GroupWork, observed: ObservedRemains, kind: str) -> 
     is_being_created = resource.state is State.CREATING
     if is_being_created:
         observed = _observe_operation(work, observed, kind, resource)
-    found = KINDS[kind].find(work.gce, observed.group.spec, observed.group.resource_name)
+    group, given = observed.group, observed.group.given
+    found = KINDS[kind].find(work.gce, group.spec, group.resource_name)
+    if found is None and given is not None and work.settings.serves(given.project):
+        # The recorded place can be wrong. What is found at the spec's is recorded, and deleted then.
+        found = KINDS[kind].find(work.gce, given, group.resource_name)
+        corrected = replace(resource, uri=found.uri if found is not None else resource.uri)
+        observed = replace(observed, status=observed.status.with_resource(kind, corrected))
     observed = replace(observed, found={**observed.found, kind: found})
     if found is not None and not is_being_created:
         observed = _observe_operation(work, observed, kind, resource)

@@ -186,7 +186,7 @@ TABLE: tuple[ResourceRow, ...] = (
     ResourceRow(_CREATE, (_S.CREATING,), _NOT_SEEN, ANY_OPERATION, (_G.LOST, _G.PAUSED),
         _SAME, _A.NOTHING, "A paused group inserts nothing."),
     ResourceRow(_CREATE, (_S.CREATING,), _NOT_SEEN, ANY_OPERATION, (_G.LOST, _G.BLOCKED),
-        _SAME, _A.WAIT, "The MIG refers to a policy or template that is not Ready."),
+        _S.PENDING, _A.WAIT, "Without policy and template, no insert of the MIG succeeds."),
     ResourceRow(_CREATE, (_S.CREATING,), _NOT_SEEN, ANY_OPERATION, (_G.LOST,),
         _S.CREATING, _A.INSERT, "If another insert is in progress, GCE refuses this one (409)."),
 
@@ -206,7 +206,7 @@ TABLE: tuple[ResourceRow, ...] = (
     ResourceRow(_CREATE, ANY_STATE, _NOT_SEEN, ANY_OPERATION, (_G.PAUSED,),
         _SAME, _A.NOTHING, "A paused group inserts nothing."),
     ResourceRow(_CREATE, ANY_STATE, _NOT_SEEN, ANY_OPERATION, (_G.BLOCKED,),
-        _S.CREATING, _A.WAIT, "It is inserted once policy and template are Ready."),
+        _S.PENDING, _A.WAIT, "It is inserted once policy and template are Ready."),
     ResourceRow(_CREATE, ANY_STATE, _NOT_SEEN, ANY_OPERATION, (),
         _S.CREATING, _A.INSERT, "It does not exist, and no insert is in progress."),
 
@@ -272,7 +272,8 @@ def make_observation(
     resource, and ``resource`` replaces it.
     """
     one = found.get(kind)
-    template = group.spec.user_template if kind == TEMPLATE else None
+    may_be_external = kind == TEMPLATE and resource.name != group.resource_name
+    template = group.spec.user_template if may_be_external else None
     operation = operations.get(kind)
     return Observation(
         presence=_presence(

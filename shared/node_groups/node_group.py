@@ -6,12 +6,13 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from shared.base.documents import read_list, read_mapping, read_number, read_texts
+from shared.base.documents import read_list, read_mapping, read_number, read_text, read_texts
 from shared.base.fields import Violation, is_yes
 from shared.base.jobs import (
     JOB_KEY_SELECTOR,
@@ -44,6 +45,11 @@ from shared.ports.gce.values import TemplateRef
 MAX_LABEL = 63
 MARK_PREFIX = "tpu-functions cluster="
 """The beginning of each ownership mark."""
+_RECORDED = re.compile(
+    r"projects/(?P<project>[a-z][a-z0-9-]+)/(?:global|(?:zones/(?P<zone>[a-z0-9-]+)"
+    r"|regions/(?P<region>[a-z0-9-]+)))/[a-zA-Z]+/(?P<name>[a-z0-9-]+)"
+)
+"""The URI of one of a group's resources."""
 
 
 @dataclass(frozen=True)
@@ -99,10 +105,12 @@ class Spec:
     node_labels: Mapping[str, str] = field(default_factory=dict)
     node_taints: tuple[Taint, ...] = ()
     min_node_count: int | None = None
+    recorded_region: str = ""
+    """The region that the status has recorded, if the spec was changed since."""
 
     @property
     def region(self) -> str:
-        return region_of(self.zone)
+        return self.recorded_region or region_of(self.zone)
 
     @property
     def is_bulk(self) -> bool:
@@ -188,10 +196,13 @@ class GroupObject:
 class NodeGroup(GroupObject):
     """A group whose spec has a zone and a number of VMs, which creation and deletion need.
 
-    It may still have ``violations``: then nothing new is created.
+    It may still have ``violations``: then nothing new is created. If the spec was changed after its
+    resources had been created, ``spec`` has the project, zone and region that the status has recorded,
+    and ``given`` those of the object.
     """
 
     spec: Spec
+    given: Spec | None = None
 
     def node_labels(self, machine: Machine | None) -> dict[str, str]:
         """The labels of each Node of this group, with the user's own."""
@@ -267,7 +278,38 @@ def parse(raw: Mapping[str, Any], cluster: str) -> AnyGroup:
         *given.violations,
         *_find_foreign_labels(given.get("nodeLabels", {}), namespace, labels, annotations),
     )
-    return UnreadableGroup(**common) if spec is None else NodeGroup(**common, spec=spec)
+    if spec is None:
+        return UnreadableGroup(**common)
+    return _follow_status(NodeGroup(**common, spec=spec))
+
+
+def _follow_status(group: NodeGroup) -> NodeGroup:
+    """The group in the place that the status has recorded, with a violation for each field of the spec
+    that was changed since. Of several URIs the MIG's counts."""
+    entries, spec, given = (
+        read_mapping(read_mapping(group.raw, "status"), "resources"),
+        group.spec,
+        group.spec,
+    )
+    found, newest = dict[str, str](), ""
+    for kind in ("instanceTemplate", "workloadPolicy", "managedInstanceGroup"):
+        uri = _RECORDED.fullmatch(read_text(read_mapping(entries, kind), "uri"))
+        if uri is not None and uri["name"] == group.resource_name:
+            found[kind] = newest = uri[0]
+            zone = uri["zone"] or spec.zone
+            region = uri["region"] or region_of(zone)
+            spec = replace(spec, project=uri["project"], zone=zone, recorded_region=region)
+    is_elsewhere = (spec.zone, spec.region) != (given.zone, given.region)
+    changed = {
+        "spec.project": newest if spec.project != given.project else "",
+        "spec.nodeLocation": newest if is_elsewhere else "",
+        "spec.targetSizePolicyMode": "" if spec.is_bulk else found.get("workloadPolicy", ""),
+        "spec.instanceTemplateURI": found.get("instanceTemplate", "") if spec.user_template else "",
+    }
+    text = "must not be changed, because the group has"
+    moved = [Violation(path, f"{text} {uri}") for path, uri in changed.items() if uri]
+    violations = (*moved, *group.violations)
+    return replace(group, spec=spec, given=given, violations=violations) if moved else group
 
 
 def _find_foreign_labels(

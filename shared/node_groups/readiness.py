@@ -103,8 +103,8 @@ def _check_remaining(group: AnyGroup, status: Status) -> Readiness | None:
         resource = status.resources.get(kind)
         if resource is None or resource.state is State.GONE:
             continue
-        if kind == TEMPLATE and group.spec.user_template:
-            continue
+        if resource.name != group.resource_name:
+            continue  # the user's template
         if resource.error is not None:
             return _describe_delayed_deletion(kind, resource, resource.error)
         return Readiness(False, reason, f"Waiting for {noun} to be deleted")

@@ -49,9 +49,7 @@ KINDS: Mapping[str, ResourceKind] = {
     ),
     TEMPLATE: ResourceKind(
         collection=TEMPLATES,
-        find=lambda gce, spec, name: gce.find_template(
-            spec.user_template or TemplateRef(spec.project, name)
-        ),
+        find=lambda gce, spec, name: gce.find_template(TemplateRef(spec.project, name)),
         insert=lambda gce, spec, body, request: gce.insert_template(spec.project, body, request),
         delete=lambda gce, spec, name: gce.delete_template(spec.project, name),
         scope=lambda _: "",

@@ -253,6 +253,14 @@ def parse(raw: Any) -> Status:
     )
 
 
+def parse_of(group: AnyGroup) -> Status:
+    """The status of a group. It is empty if it is another object's, as after a restore from a backup:
+    then its resources have another name. (An instance template with another name is the user's.)"""
+    known = parse(group.raw.get("status"))
+    foreign = {kind for kind, one in known.resources.items() if one.name != group.resource_name}
+    return Status() if foreign - {TEMPLATE} else known
+
+
 _TYPES = frozenset(map(str, Type))
 _STATES = frozenset(map(str, State))
 _WORD = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?")

@@ -94,7 +94,7 @@ def open_group(
     """The work on the group that the trigger names. Raises `NothingToDo` and `CallError`."""
     group = find_group(invocation)
     invocation.facts |= {"group": group.key, "uid": group.uid}
-    known = status.parse(group.raw.get("status"))
+    known = status.parse_of(group)
     fields = work_fields(invocation, is_first_observation=is_first_observation)
     return GroupWork(
         **fields, group=group, status=known, reported=known, ends_own_retries=ends_own_retries
@@ -147,7 +147,7 @@ def report_environment_error(work: GroupWork, error: CallError, add_error: AddEr
         return None
     if isinstance(work.trigger, LogTrigger) and work.trigger.event.concerns_vm:
         return Plan(reason, note=str(error))
-    known = work.status = work.reported = status.parse(work.group.raw.get("status"))
+    known = work.status = work.reported = status.parse_of(work.group)
     reported = add_error(known, reason, f"{error.message} ({error.call}). {REASONS[reason]}")
     if reported is None:
         reported = known.with_retry(work.step, f"{error}. {REASONS[reason]}", work.now)

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from shared.base.reasons import Reason
@@ -53,7 +55,7 @@ def test_the_condition_of_a_deletion_names_the_resource_it_waits_for(
 
 def test_a_deletion_does_not_wait_for_a_user_template() -> None:
     own = group(deleting=True, change=OWN_TEMPLATE)
-    known = Status(resources={POLICY: EXISTS, TEMPLATE: EXISTS, MIG: GONE})
+    known = Status(resources={POLICY: EXISTS, TEMPLATE: replace(EXISTS, name="t"), MIG: GONE})
     assert find_readiness(own, known).reason == Reason.DELETING_POLICY
 
 

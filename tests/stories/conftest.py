@@ -65,6 +65,8 @@ FAST_ON_REAL = frozenset(
         "test_api_errors.py::test_missing_permission_to_write_events_stops_nothing",
         "test_api_errors.py::test_a_deletion_without_permissions_continues_once_they_are_granted",
         "test_api_errors.py::test_refused_secrets_are_reported_with_the_missing_permission",
+        "test_recorded.py::test_a_deletion_finds_what_the_status_has_recorded_whatever_the_spec_says_by_now",
+        "test_recorded.py::test_a_restored_group_is_a_new_one_whatever_its_old_status_says",
         "test_retries.py::test_a_transient_error_is_reported_after_ten_minutes_and_cleared_when_it_ends",
         "test_tokens.py::test_a_group_deleted_right_after_its_tokens_were_written_leaves_none",
         "test_tokens.py::test_secrets_of_others_survive_a_group",

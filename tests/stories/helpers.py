@@ -39,6 +39,8 @@ ONE_HOST: Mapping[str, Any] = {
 TWO_SINGLE: Mapping[str, Any] = {**ONE_HOST, "nodeCount": 2}
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
+_CRD_PATH = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/tpunodegroups.tpu.google.com"
+
 PrintFigure = Callable[[str], None]
 
 
@@ -216,6 +218,16 @@ def patch(harness: Harness, path: str, change: Mapping[str, Any]) -> dict[str, A
 
 def group_path(name: str = NAME, namespace: str = "default") -> str:
     return f"/apis/tpu.google.com/v1alpha1/namespaces/{namespace}/tpunodegroups/{name}"
+
+
+def remove_validation(harness: Harness) -> None:
+    """Remove all rules of the spec from the CRD, as an older installation may lack them."""
+    crd = harness.simulation.admin("GET", _CRD_PATH)
+    rest = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    schema["properties"]["spec"] = rest
+    schema.pop("x-kubernetes-validations", None)
+    harness.simulation.admin("PUT", _CRD_PATH, crd)
 
 
 def annotate(harness: Harness, key: str, value: str | None, name: str = NAME) -> None:

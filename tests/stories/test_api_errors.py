@@ -20,7 +20,6 @@ from shared.base.reasons import REASONS, Reason
 from shared.triggers.routes import STEPS
 from tests.stories import helpers
 from tests.stories.errors import (
-    CRD,
     INJECTED_ERRORS,
     InjectedError,
     dead_letters,
@@ -126,23 +125,12 @@ def test_deleting_a_namespace_deletes_its_groups(after_s: int) -> None:
 # specs
 
 
-def remove_validation(harness: Harness) -> None:
-    """A CRD without one of its rules, as an older installation may have it."""
-    name = "tpunodegroups.tpu.google.com"
-    crd = harness.simulation.admin("GET", f"{CRD}/{name}")
-    rest = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
-    schema["properties"]["spec"] = rest
-    schema.pop("x-kubernetes-validations", None)
-    harness.simulation.admin("PUT", f"{CRD}/{name}", crd)
-
-
 ADVICE = ". Delete the group, correct the spec and apply it again."
 
 
 def test_the_functions_reject_what_an_older_definition_accepts() -> None:
     harness = Harness()
-    remove_validation(harness)
+    helpers.remove_validation(harness)
     harness.apply(manifest(nodeCount=3))
     text = (
         "spec.nodeCount: nodeCount must be 2: topology 2x2x2 has 8 chips, a tpu7x-standard-4t has 4"

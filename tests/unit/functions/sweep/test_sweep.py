@@ -48,7 +48,7 @@ from shared.ports.kubernetes.cluster import Cluster
 from shared.settings import JoinApproval
 from shared.triggers.message import SWEEP_KIND, Cause, Message
 from shared.triggers.trigger import TimeTrigger, Trigger
-from tests.support.builders import CLUSTER, NOW, SETTINGS, flat, group, raw_group
+from tests.support.builders import CLUSTER, NOW, RESOURCE, SETTINGS, flat, group, raw_group
 from tests.unit.functions.create_resources.objects import OWN
 
 CREATED = datetime.fromisoformat("2026-11-20T09:00:00+00:00")
@@ -61,7 +61,7 @@ def known(*true: Type, false: Type | None = None, reason: str = "x", **rest: Any
     return Status(conditions=conditions, observed_generation=1, **rest)
 
 
-EXISTING = {MIG: Resource("n", State.READY, CREATED)}
+EXISTING = {MIG: Resource(RESOURCE, State.READY, CREATED)}
 INDIVIDUAL = {"nodeCount": 1, "topology": "2x2x1", "targetSizePolicyMode": "INDIVIDUAL"}
 FIRST_MINUTE = CREATED + timedelta(minutes=1)
 STEPS: dict[str, tuple[NodeGroup, Status, tuple[str, ...]]] = {

@@ -299,7 +299,7 @@ def test_a_template_of_the_user_is_not_deleted() -> None:
         "instanceTemplateURI": "projects/my-gcp-project/global/instanceTemplates/t",
     }
     own = group(deleting=True, change=change)
-    gone = Status(resources={MIG: GONE, POLICY: GONE, TEMPLATE: READY})
+    gone = Status(resources={MIG: GONE, POLICY: GONE, TEMPLATE: replace(READY, name="t")})
     given = ObservedRemains(own, gone)
     assert list_actions(decide(given, NOW)) == ["RemoveFinalizer"]
 

@@ -15,6 +15,7 @@ from functions.tear_down.observe import (
     ObservedBeginning,
     ObservedRemains,
     UnreadableRemains,
+    list_kinds,
     observe,
 )
 from shared.base.reasons import REASONS, Reason
@@ -31,10 +32,11 @@ from shared.node_groups.status import (
     render,
 )
 from shared.ports.errors import About, CallError, OutOfTimeError
+from shared.ports.gce.values import Mig
 from shared.triggers.audit_log import LogEvent
 from shared.triggers.message import Cause, Message
 from shared.triggers.trigger import LogTrigger, ObjectTrigger, Trigger
-from tests.support.builders import NOW, RESOURCE, group, unreadable_group
+from tests.support.builders import NOW, RESOURCE, SETTINGS, group, unreadable_group
 from tests.support.compute import instance
 from tests.support.reads import reading_work
 from tests.unit.functions.tear_down.objects import (
@@ -86,6 +88,7 @@ MIG_GONE = {**ALL_READY, MIG: GONE}
 PARALLEL = {MIG: GONE, POLICY: DELETING, TEMPLATE: DELETING}
 OPERATION = "find_operation"
 BOTH = ["find_policy", OPERATION, "find_template", OPERATION, "list_nodes"]
+ABSENT = {"find_mig": None, "find_policy": None, "find_template": None}
 NOT_OURS = {"find_mig": replace(OWN_MIG, description="another mark")}
 CASES: dict[str, tuple[Mapping[str, Resource], int, Trigger, dict[str, Any], list[str]]] = {
     "all had joined: the MIG": (ALL_READY, 2, RESYNC, {}, ["find_mig"]),
@@ -102,6 +105,14 @@ CASES: dict[str, tuple[Mapping[str, Resource], int, Trigger, dict[str, Any], lis
     "MIG and policy were gone before: template and Nodes": ({**MIG_GONE, POLICY: GONE}, 0, RESYNC, {}, ["find_template", "list_nodes"]),
     "the delete of the policy has ended: not the template": (PARALLEL, 0, event("compute.resourcePolicies.delete"), {}, [*BOTH[:2], "list_nodes"]),
     "the delete of the template has ended: not the policy": (PARALLEL, 0, event("compute.instanceTemplates.delete"), {}, BOTH[2:]),
+    "the last delete has ended: also what only the status calls gone": (
+        {**PARALLEL, POLICY: GONE},
+        0,
+        event("compute.instanceTemplates.delete"),
+        ABSENT,
+        ["find_template", "find_mig", "find_policy", "list_nodes"],
+    ),
+    "all are called gone": ({MIG: GONE, POLICY: GONE, TEMPLATE: GONE}, 0, RESYNC, ABSENT, ["find_mig", "find_policy", "find_template", "list_nodes"]),
     "the delete of the MIG has ended: both": (PARALLEL, 0, event("compute.instanceGroupManagers.delete"), {}, BOTH),
 }  # fmt: skip
 
@@ -122,6 +133,64 @@ def test_only_the_resources_that_the_deletion_waits_for_are_read(
     assert observed.is_resync is trigger.is_resync
     assert observed.notes == ()
     assert len(observed.operations) == calls.count(OPERATION)
+
+
+OWN_TEMPLATE_URI = "projects/my-gcp-project/global/instanceTemplates/t"
+BY_USERS_TEMPLATE = {
+    "instanceConfig": None,
+    "bootstrapKubernetes": None,
+    "instanceTemplateURI": OWN_TEMPLATE_URI,
+}
+ONE_BY_ONE = {"targetSizePolicyMode": "INDIVIDUAL"}
+USERS = {TEMPLATE: replace(READY, name="t")}
+KINDS_CASES: dict[str, tuple[dict[str, Any], Mapping[str, Resource], tuple[str, ...]]] = {
+    "what the spec needs, without a status": ({}, {}, (MIG, POLICY, TEMPLATE)),
+    "no policy, without a status": (ONE_BY_ONE, {}, (MIG, TEMPLATE)),
+    "no template of the user": (BY_USERS_TEMPLATE, {MIG: READY, **USERS}, (MIG, POLICY)),
+    "no template of the user, without a status": (BY_USERS_TEMPLATE, {}, (MIG, POLICY)),
+    "a policy that the spec does not need by now": (ONE_BY_ONE, ALL_READY, (MIG, TEMPLATE, POLICY)),
+    "a template that the spec does not need by now": (BY_USERS_TEMPLATE, ALL_READY, (MIG, POLICY, TEMPLATE)),
+    "also a template of another name, if the spec needs one": ({}, {**ALL_READY, **USERS}, (MIG, POLICY, TEMPLATE)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", KINDS_CASES.values(), ids=KINDS_CASES)
+def test_what_the_spec_needs_and_what_the_status_has_recorded_is_deleted(
+    case: tuple[dict[str, Any], Mapping[str, Resource], tuple[str, ...]],
+) -> None:
+    change, entries, kinds = case
+    about = group(deleting=True, change=change)
+    assert list_kinds(about, reported_status(entries)) == kinds
+
+
+PLACE = f"projects/my-gcp-project/zones/us-central1-c/instanceGroupManagers/{RESOURCE}"
+WRONG = PLACE.replace("us-central1-c", "us-central1-f")
+ELSEWHERE: dict[str, tuple[str, frozenset[str], list[str], str]] = {
+    "in the spec's zone": (WRONG, SETTINGS.projects, ["us-central1-f", "us-central1-c"], PLACE),
+    "not in a project that is not served": (WRONG, frozenset({"other"}), ["us-central1-f"], WRONG),
+    "once, where both say the same": (PLACE, SETTINGS.projects, ["us-central1-c"], PLACE),
+}
+
+
+@pytest.mark.parametrize("case", ELSEWHERE.values(), ids=ELSEWHERE)
+def test_a_resource_that_is_not_where_the_status_says_is_looked_for(
+    case: tuple[str, frozenset[str], list[str], str],
+) -> None:
+    uri, projects, zones, recorded = case
+    known = reported_status({**ALL_READY, MIG: replace(DELETING, uri=uri)}, 2)
+    about = group(deleting=True, status=render(known))
+    read: list[str] = []
+
+    def find_mig(_project: str, zone: str, _name: str) -> Mig | None:
+        read.append(zone)
+        return replace(OWN_MIG, uri=PLACE) if zone == "us-central1-c" else None
+
+    answers = ANSWERS | ABSENT | {"find_mig": find_mig}
+    settings = replace(SETTINGS, projects=projects)
+    work, _ = reading_work(about, known, RESYNC, answers, settings=settings)
+    observed = observe(work)
+    assert isinstance(observed, ObservedRemains)
+    assert (read, observed.status.resources[MIG].uri) == (zones, recorded)
 
 
 @pytest.mark.parametrize(

@@ -198,7 +198,7 @@ CREATIONS: dict[str, TransitionCase] = {
     "an existing resource becomes Ready without its last error": (INSERTING, OURS, Resource(RESOURCE, State.READY, NOW, URI), NOTHING),
     "a Ready resource keeps its time": (READY, OURS, replace(READY, uri=URI), NOTHING),
     "a retried insert is a new intent and keeps the last error": (entry(State.FAILED, uri="uri"), ABSENT, entry(State.CREATING, 0, uri="uri"), INSERT),
-    "a lost MIG is not inserted before its lost policy": (READY, replace(ABSENT, is_blocked=True), entry(State.CREATING, 0), WAIT),
+    "a lost MIG is inserted as soon as its lost policy is ready": (READY, replace(ABSENT, is_blocked=True), entry(State.PENDING, 0), WAIT),
     "a failed insert records its error and the start of the attempt": (
         INSERTING,
         insert_failed(ERROR),
@@ -359,9 +359,8 @@ OWN_FOUND: dict[str, tuple[dict[str, Found | None], str, Presence, str | None]] 
 def test_a_template_of_the_user_needs_no_ownership_mark(name: str) -> None:
     found, violation, presence, uri = OWN_FOUND[name]
     own = group(change=OWN)
-    observation = make_observation(
-        own, TEMPLATE, entry(State.PENDING), found, {}, violation=violation
-    )
+    users = replace(entry(State.PENDING), name="t")
+    observation = make_observation(own, TEMPLATE, users, found, {}, violation=violation)
 
     assert (observation.presence, observation.uri, observation.is_external) == (presence, uri, True)
     assert not make_observation(own, MIG, entry(State.PENDING), {}, {}).is_external

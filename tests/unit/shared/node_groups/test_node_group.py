@@ -21,7 +21,7 @@ from shared.node_groups.node_group import (
     resource_name,
 )
 from shared.node_groups.spec import parse_duration_s
-from tests.support.builders import CLUSTER, group, merge, raw_group, readable, spec
+from tests.support.builders import CLUSTER, RESOURCE, group, merge, raw_group, readable, spec
 from tests.support.specs import INVALID_NAMES, VALID_NAMES, Change, config, numbered
 
 RAW = raw_group()
@@ -283,3 +283,105 @@ def test_nodes_of_a_group_cannot_be_part_of_the_slice_of_another_job(
     raw = raw_group(change={"nodeLabels": node_labels})
     raw["metadata"] = {**raw["metadata"], **metadata}
     assert [str(one) for one in node_group.parse(raw, CLUSTER).violations] == messages
+
+
+OWN_TEMPLATE = {
+    "instanceConfig": None,
+    "bootstrapKubernetes": None,
+    "instanceTemplateURI": "projects/my-gcp-project/global/instanceTemplates/t",
+}
+MIG_URI = f"projects/my-gcp-project/zones/us-central1-c/instanceGroupManagers/{RESOURCE}"
+POLICY_URI = f"projects/my-gcp-project/regions/us-central1/resourcePolicies/{RESOURCE}"
+TEMPLATE_URI = f"projects/my-gcp-project/global/instanceTemplates/{RESOURCE}"
+SPEC_SAYS = ("my-gcp-project", "us-central1-c", "us-central1")
+RECORDED: dict[str, tuple[dict[str, str], dict[str, Any], tuple[str, str, str], dict[str, str]]] = {
+    "what the spec says": (
+        {
+            "managedInstanceGroup": MIG_URI,
+            "workloadPolicy": POLICY_URI,
+            "instanceTemplate": TEMPLATE_URI,
+        },
+        {},
+        SPEC_SAYS,
+        {},
+    ),
+    "nothing": (
+        {},
+        {"nodeLocation": "us-east5-b"},
+        ("my-gcp-project", "us-east5-b", "us-east5"),
+        {},
+    ),
+    "a MIG in another zone": (
+        {"managedInstanceGroup": MIG_URI},
+        {"nodeLocation": "us-central1-b"},
+        SPEC_SAYS,
+        {"spec.nodeLocation": MIG_URI},
+    ),
+    "a MIG in another region and project": (
+        {"managedInstanceGroup": MIG_URI},
+        {"nodeLocation": "us-east5-b", "project": "other-project"},
+        SPEC_SAYS,
+        {"spec.project": MIG_URI, "spec.nodeLocation": MIG_URI},
+    ),
+    "a policy in another region": (
+        {"workloadPolicy": POLICY_URI, "instanceTemplate": TEMPLATE_URI},
+        {"nodeLocation": "us-east5-b"},
+        ("my-gcp-project", "us-east5-b", "us-central1"),
+        {"spec.nodeLocation": POLICY_URI},
+    ),
+    "a policy in the same region": (
+        {"workloadPolicy": POLICY_URI},
+        {"nodeLocation": "us-central1-b"},
+        ("my-gcp-project", "us-central1-b", "us-central1"),
+        {},
+    ),
+    "a template in another project": (
+        {"instanceTemplate": TEMPLATE_URI},
+        {"project": "other-project"},
+        SPEC_SAYS,
+        {"spec.project": TEMPLATE_URI},
+    ),
+    "a policy, and the spec needs none": (
+        {"workloadPolicy": POLICY_URI},
+        {"targetSizePolicyMode": "INDIVIDUAL"},
+        SPEC_SAYS,
+        {"spec.targetSizePolicyMode": POLICY_URI},
+    ),
+    "a template, and the user has one": (
+        {"instanceTemplate": TEMPLATE_URI},
+        OWN_TEMPLATE,
+        SPEC_SAYS,
+        {"spec.instanceTemplateURI": TEMPLATE_URI},
+    ),
+    "the MIG of another group": (
+        {"managedInstanceGroup": MIG_URI.replace("us-central1-c", "x") + "1"},
+        {},
+        SPEC_SAYS,
+        {},
+    ),
+    "no URI": ({"managedInstanceGroup": "projects/../zones/x"}, {}, SPEC_SAYS, {}),
+    "a project by number": (
+        {"managedInstanceGroup": MIG_URI.replace("my-gcp-project", "123")},
+        {},
+        SPEC_SAYS,
+        {},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", RECORDED.values(), ids=RECORDED)
+def test_a_group_is_where_its_status_has_recorded_it(
+    case: tuple[dict[str, str], dict[str, Any], tuple[str, str, str], dict[str, str]],
+) -> None:
+    uris, change, place, changed = case
+    status = {"resources": {kind: {"name": RESOURCE, "uri": uri} for kind, uri in uris.items()}}
+    found = group(change=change, status=status)
+    assert (found.spec.project, found.spec.zone, found.spec.region) == place
+    text = "must not be changed, because the group has "
+    moved = {one.path: one.text.removeprefix(text) for one in found.violations if text in one.text}
+    assert moved == changed
+    given = found.given or found.spec
+    assert (given.project, given.zone) == (
+        change.get("project", "my-gcp-project"),
+        change.get("nodeLocation", "us-central1-c"),
+    )

@@ -10,14 +10,19 @@ from shared.node_groups.readiness import conclude
 from shared.node_groups.status import (
     MAX_MESSAGE,
     MAX_RETRY_MESSAGE,
+    MIG,
+    POLICY,
+    TEMPLATE,
     Counts,
+    Resource,
     Status,
     Type,
     parse,
+    parse_of,
     render,
     shorten,
 )
-from tests.support.builders import NOW, group
+from tests.support.builders import NOW, RESOURCE, group
 
 
 def test_a_new_status_is_rendered_as_an_empty_object() -> None:
@@ -42,6 +47,23 @@ def test_an_invalid_time_is_parsed_as_1970() -> None:
     entry = {"name": "vm", "why": "NodeLost", "since": "yesterday"}
     (pending,) = parse({"pending": [entry]}).pending
     assert pending.since == datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    "kind, name, is_kept",
+    [
+        (MIG, RESOURCE, True),
+        (TEMPLATE, "template-of-the-user", True),
+        (MIG, "tng-my-slice-01234567", False),
+        (POLICY, "tng-my-slice-01234567", False),
+        (POLICY, "", False),
+    ],
+)
+def test_the_status_of_another_object_is_parsed_as_empty(
+    kind: str, name: str, is_kept: bool
+) -> None:
+    known = conclude(group(), Status(3, NOW, resources={kind: Resource(name)}), NOW)
+    assert parse_of(group(status=render(known))) == (known if is_kept else Status())
 
 
 @pytest.mark.parametrize(
