@@ -127,7 +127,8 @@ def observe(work: GroupWork) -> Observed:
         if not beginning.is_prepared:
             return beginning
         observed = replace(observed, nodes=beginning.nodes)
-    if not is_mig_gone:
+    # Anybody may have written GONE. Policy and template are deleted only after the MIG was not found.
+    if not is_mig_gone or not _list_deleting(work.status):
         observed = _observe_resource(work, observed, MIG)
         is_gone = advance(observed, MIG, work.now).resource.state is State.GONE
         if observed.found.get(MIG) is not None and not is_gone:
@@ -136,11 +137,14 @@ def observe(work: GroupWork) -> Observed:
     # yet: then these reads only show what is gone already.
     kinds = list_kinds(group, work.status)
     for kind in kinds[1:]:
-        if _must_read(work, kind):
+        if _is_first_end(work, kind):
+            ended = replace(work.status.resources[kind], operation="")
+            observed = replace(observed, status=observed.status.with_resource(kind, ended))
+        elif _must_read(work, kind):
             observed = _observe_resource(work, observed, kind)
-    # Anybody may have written GONE: before the finalizer is removed, what only the status says is read.
+    # Before the finalizer is removed, what only the status calls gone is read.
     if all(advance(observed, kind, work.now).resource.state is State.GONE for kind in kinds):
-        for kind in kinds:
+        for kind in kinds[1:]:
             if kind not in observed.found:
                 observed = _observe_resource(work, observed, kind)
     return replace(observed, nodes=_list_nodes(work))
@@ -169,6 +173,22 @@ def list_kinds(group: NodeGroup, known: Status) -> tuple[str, ...]:
     return (MIG, *(kind for kind in kinds if kind not in kept))
 
 
+def _is_first_end(work: GroupWork, kind: str) -> bool:
+    """Whether the trigger is the end of this delete, and the other one is in progress: its end triggers
+    the step, too, and then both are read. Until then the entry has no operation."""
+    operations = {one: entry.operation for one, entry in _list_deleting(work.status)}
+    event = work.trigger.event if isinstance(work.trigger, LogTrigger) else None
+    is_end = event is not None and event.kind == KINDS[kind].collection and not event.has_failed
+    are_both = kind in operations and len(operations) > 1 and all(operations.values())
+    return is_end and are_both and work.is_first_observation
+
+
+def _list_deleting(known: Status) -> list[tuple[str, Resource]]:
+    """The entries of policy and template that are being deleted."""
+    found = known.resources.items()
+    return [(kind, one) for kind, one in found if kind != MIG and one.state is State.DELETING]
+
+
 def _must_read(work: GroupWork, kind: str) -> bool:
     """Whether a policy or template is not gone yet, and the trigger can have changed it. They are
     deleted in parallel: an event about one says nothing about the other."""
@@ -178,7 +198,7 @@ def _must_read(work: GroupWork, kind: str) -> bool:
     if entry is None or entry.state is not State.DELETING or not work.is_first_observation:
         return True
     event = trigger.event if isinstance(trigger, LogTrigger) else None
-    return event is None or event.kind in (KINDS[kind].collection, MIGS)
+    return event is None or not entry.operation or event.kind in (KINDS[kind].collection, MIGS)
 
 
 def _observe_resource(work: GroupWork, observed: ObservedRemains, kind: str) -> ObservedRemains:

@@ -68,6 +68,12 @@ def event(method: str) -> Trigger:
     return LogTrigger(at=NOW, event=found)
 
 
+def failure(method: str) -> Trigger:
+    found = event(method)
+    assert isinstance(found, LogTrigger)
+    return replace(found, event=replace(found.event, has_failed=True))
+
+
 def reported_status(entries: Mapping[str, Resource], joined: int = 0) -> Status:
     """Return the status of a deletion that has been reported."""
     return Status(
@@ -89,6 +95,7 @@ PARALLEL = {MIG: GONE, POLICY: DELETING, TEMPLATE: DELETING}
 OPERATION = "find_operation"
 BOTH = ["find_policy", OPERATION, "find_template", OPERATION, "list_nodes"]
 ABSENT = {"find_mig": None, "find_policy": None, "find_template": None}
+TEMPLATE_EXISTS = {"find_template": OWN_TEMPLATE}
 NOT_OURS = {"find_mig": replace(OWN_MIG, description="another mark")}
 CASES: dict[str, tuple[Mapping[str, Resource], int, Trigger, dict[str, Any], list[str]]] = {
     "all had joined: the MIG": (ALL_READY, 2, RESYNC, {}, ["find_mig"]),
@@ -102,15 +109,23 @@ CASES: dict[str, tuple[Mapping[str, Resource], int, Trigger, dict[str, Any], lis
         NOT_OURS,
         ["find_mig", "find_policy", "find_template", "list_nodes"],
     ),
-    "MIG and policy were gone before: template and Nodes": ({**MIG_GONE, POLICY: GONE}, 0, RESYNC, {}, ["find_template", "list_nodes"]),
-    "the delete of the policy has ended: not the template": (PARALLEL, 0, event("compute.resourcePolicies.delete"), {}, [*BOTH[:2], "list_nodes"]),
-    "the delete of the template has ended: not the policy": (PARALLEL, 0, event("compute.instanceTemplates.delete"), {}, BOTH[2:]),
+    "MIG and policy are called gone: MIG, template and Nodes": ({**MIG_GONE, POLICY: GONE}, 0, RESYNC, ABSENT | TEMPLATE_EXISTS, ["find_mig", "find_template", "list_nodes"]),
+    "the delete of the policy has ended first: none": (PARALLEL, 0, event("compute.resourcePolicies.delete"), {}, ["list_nodes"]),
+    "the delete of the template has ended first: none": (PARALLEL, 0, event("compute.instanceTemplates.delete"), {}, ["list_nodes"]),
+    "the delete of the policy has failed: not the template": (PARALLEL, 0, failure("compute.resourcePolicies.delete"), {}, [*BOTH[:2], "list_nodes"]),
+    "the delete of the policy has ended, the other's end was reported: both": (
+        {**PARALLEL, TEMPLATE: replace(DELETING, operation="")},
+        0,
+        event("compute.resourcePolicies.delete"),
+        ABSENT,
+        ["find_policy", "find_template", "list_nodes"],
+    ),
     "the last delete has ended: also what only the status calls gone": (
         {**PARALLEL, POLICY: GONE},
         0,
         event("compute.instanceTemplates.delete"),
         ABSENT,
-        ["find_template", "find_mig", "find_policy", "list_nodes"],
+        ["find_template", "find_policy", "list_nodes"],
     ),
     "all are called gone": ({MIG: GONE, POLICY: GONE, TEMPLATE: GONE}, 0, RESYNC, ABSENT, ["find_mig", "find_policy", "find_template", "list_nodes"]),
     "the delete of the MIG has ended: both": (PARALLEL, 0, event("compute.instanceGroupManagers.delete"), {}, BOTH),
@@ -392,6 +407,7 @@ def test_a_policy_or_template_whose_insert_was_rejected_long_ago_is_not_read(
 ) -> None:
     """The API that rejected the insert may also reject reads: the group could not be deleted then."""
     known = reported_status({**MIG_GONE, kind: entry}, joined=2)
-    work, reads = reading_work(DELETED, known, RESYNC, ANSWERS, is_first_observation=False)
+    answers = ANSWERS | {"find_mig": None}
+    work, reads = reading_work(DELETED, known, RESYNC, answers, is_first_observation=False)
     observe(work)
     assert (f"find_{'policy' if kind == POLICY else 'template'}" in reads.calls) is is_read
