@@ -36,6 +36,10 @@ def policy_body(group: NodeGroup) -> dict[str, Any]:
     }
 
 
+_SPLIT = "tpu7x-"
+"""Machine types whose chips can be split among containers."""
+
+
 def template_body(group: NodeGroup, config: InstanceConfig) -> dict[str, Any]:
     """An instance template for the group's TPU VMs."""
     spec, model = group.spec, config.provisioning_model
@@ -95,6 +99,9 @@ def _build_metadata(group: NodeGroup, config: InstanceConfig) -> dict[str, str]:
             zone=spec.zone,
             node_labels=group.node_labels(machine),
             node_taints=[str(taint) for taint in spec.node_taints],
+            # Chips of one container must share a NUMA node (Google's device plugin). The
+            # policy ``single-numa-node`` would refuse a container that asks for the chips of both.
+            topology_manager_policy="restricted" if config.machine_type.startswith(_SPLIT) else "",
         )
     return metadata
 

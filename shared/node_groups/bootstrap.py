@@ -237,13 +237,14 @@ def render_startup_script(
     zone: str,
     node_labels: Mapping[str, str],
     node_taints: Sequence[str],
+    topology_manager_policy: str = "",
 ) -> str:
     """The startup script of a slice's VMs. It is the same for all VMs, so the template has it.
 
     ``version`` is a minor version of Kubernetes (``1.31``). Each kubelet registers its Node with the
-    labels and taints (``key=value:Effect``). Raises `ValueError` for a value with a character that no
-    label, taint, project or zone can have: kubeadm's flags file and systemd, where the values are used
-    later, do not respect quotes.
+    labels and taints (``key=value:Effect``). ``topology_manager_policy`` is the kubelet's. Raises
+    `ValueError` for a value with a character that no label, taint, project or zone can have: kubeadm's
+    flags file and systemd, where the values are used later, do not respect quotes.
     """
     labels = ",".join(f"{key}={value}" for key, value in sorted(node_labels.items()))
     values = {
@@ -252,6 +253,7 @@ def render_startup_script(
         "ZONE": zone,
         "NODE_LABELS": labels,
         "NODE_TAINTS": ",".join(node_taints),
+        "TOPOLOGY_MANAGER_POLICY": topology_manager_policy,
     }
     script = _SCRIPT.read_text(encoding="utf-8")
     for name, value in values.items():

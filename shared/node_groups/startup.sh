@@ -12,6 +12,7 @@ readonly PROJECT=@PROJECT@
 readonly ZONE=@ZONE@
 readonly NODE_LABELS=@NODE_LABELS@
 readonly NODE_TAINTS=@NODE_TAINTS@
+readonly TOPOLOGY_MANAGER_POLICY=@TOPOLOGY_MANAGER_POLICY@
 
 readonly ROOT="${TNG_ROOT:-}" # the root of the file system; set in tests only
 readonly METADATA="http://${GCE_METADATA_HOST:-metadata.google.internal}/computeMetadata/v1/instance"
@@ -210,20 +211,39 @@ set_up_kernel() {
       sed -i -E 's/^[^#].*[[:space:]]swap[[:space:]].*/# &/' "$ROOT/etc/fstab"; }
 }
 
-# containerd must use the kubelet's cgroup driver, systemd.
+# kubeadm rejects containerd 1 from Kubernetes 1.38 on. No newer image makes good for it at a later try.
+check_containerd() {
+  local version
+  ((${KUBERNETES_MINOR#*.} >= 38)) || return 0
+  read -r _ _ version _ < <(containerd --version)
+  [[ ${version#v} != 1.* ]] || give_up "$EXIT_UNUSABLE_IMAGE" \
+    "the image has containerd $version, and Kubernetes $KUBERNETES_MINOR needs containerd 2"
+}
+
+# containerd must use the kubelet's cgroup driver, systemd. Its limit of locked memory is that of its
+# containers: with less than libtpu maps, JAX fails with "Couldn't mmap: Resource temporarily unavailable".
 set_up_containerd() {
   local config=$ROOT/etc/containerd/config.toml
+  local unit=$ROOT/etc/systemd/system/containerd.service.d/90-tpu-functions.conf is_changed=""
   if ! containerd config dump 2>/dev/null | grep -q 'SystemdCgroup = true'; then
     mkdir -p "${config%/*}" &&
       containerd config default |
-      sed 's/SystemdCgroup = false/SystemdCgroup = true/' >"$config" &&
-      quietly systemctl restart containerd || return 1
+      sed 's/SystemdCgroup = false/SystemdCgroup = true/' >"$config" || return 1
+    is_changed=1
   fi
+  if [[ ! -e $unit ]]; then
+    mkdir -p "${unit%/*}" &&
+      printf '[Service]\nLimitMEMLOCK=infinity\n' >"$unit" &&
+      quietly systemctl daemon-reload || return 1
+    is_changed=1
+  fi
+  [[ -z $is_changed ]] || quietly systemctl restart containerd || return 1
   quietly systemctl enable --now containerd
 }
 
 prepare() {
   install_packages &&
+    check_containerd &&
     set_up_kernel &&
     set_up_containerd &&
     quietly systemctl enable kubelet # kubeadm starts it now, but not after a reboot
@@ -269,10 +289,12 @@ nodeRegistration:
   criSocket: unix:///run/containerd/containerd.sock
   kubeletExtraArgs:
 EOF
-  kubelet_argument cgroup-driver systemd
+  # The kubelet asks containerd 2 for its cgroup driver, and loses the flag with Kubernetes 1.38.
+  ((${KUBERNETES_MINOR#*.} >= 38)) || kubelet_argument cgroup-driver systemd
   kubelet_argument provider-id "gce://$PROJECT/$ZONE/$VM"
   kubelet_argument node-labels "$NODE_LABELS"
   kubelet_argument register-with-taints "$NODE_TAINTS"
+  kubelet_argument topology-manager-policy "$TOPOLOGY_MANAGER_POLICY"
 }
 
 remove_join_config() {

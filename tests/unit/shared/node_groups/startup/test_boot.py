@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.shared.node_groups.startup.vm import Vm
+from tests.unit.shared.node_groups.startup.vm import STAND_INS, Vm
 
 pytestmark = pytest.mark.processes
 
@@ -181,10 +181,46 @@ def test_containerd_is_configured_to_use_systemd_cgroups(vm: Vm) -> None:
 
 def test_a_containerd_with_systemd_cgroups_is_not_changed(vm: Vm) -> None:
     vm.put("etc/containerd/config.toml", "# custom\nSystemdCgroup = true\n")
+    vm.put(LIMITS, "# custom\n")
     vm.inject()
     vm.boot().finish()
     assert vm.text("etc/containerd/config.toml").startswith("# custom")
+    assert vm.text(LIMITS) == "# custom\n"
     assert "systemctl restart containerd" not in vm.calls
+
+
+LIMITS = "etc/systemd/system/containerd.service.d/90-tpu-functions.conf"
+
+
+def test_containers_can_lock_as_much_memory_as_libtpu_maps(vm: Vm) -> None:
+    vm.put("etc/containerd/config.toml", "SystemdCgroup = true\n")
+    vm.inject()
+    vm.boot().finish()
+    assert lines(vm.text(LIMITS)) == ["[Service]", "LimitMEMLOCK=infinity"]
+    assert vm.calls_of("systemctl")[:2] == [
+        "systemctl daemon-reload",
+        "systemctl restart containerd",
+    ]
+
+
+@pytest.mark.parametrize(
+    "minor, version, code",
+    [("1.37", "1.7.28", 0), ("1.38", "1.7.28", 2), ("1.38", "v1.7.28", 2), ("1.38", "v2.1.4", 0)],
+)
+def test_an_image_with_a_containerd_that_kubeadm_rejects_is_unusable(
+    vm: Vm, minor: str, version: str, code: int
+) -> None:
+    vm.have_kubernetes(minor)
+    old = f'[[ $1 != --version ]] || echo "containerd github.com/containerd/containerd {version} 0"'
+    vm.install("containerd", old + "\n" + STAND_INS["containerd"])
+    vm.inject()
+    boot = vm.boot()
+    assert boot.finish() == code
+    if code:
+        assert boot.lines[-1] == (
+            f"tpu-functions: gave-up: the image has containerd {version}, and Kubernetes {minor} needs "
+            "containerd 2"
+        )
 
 
 def test_the_kubelet_starts_at_later_boots(vm: Vm) -> None:

@@ -50,20 +50,20 @@ def test_a_vm_joins_once(vm: Vm) -> None:
         ("1.28", "kubeadm.k8s.io/v1beta3"),
         ("1.30", "kubeadm.k8s.io/v1beta3"),
         ("1.31", "kubeadm.k8s.io/v1beta4"),
-        ("1.34", "kubeadm.k8s.io/v1beta4"),
+        ("1.37", "kubeadm.k8s.io/v1beta4"),
+        ("1.38", "kubeadm.k8s.io/v1beta4"),
     ],
 )
 def test_the_configuration_has_the_api_version_of_the_kubeadm_minor(
     vm: Vm, version: str, api: str
 ) -> None:
-    vm.slice["version"] = version
-    vm.install("kubelet", f"echo Kubernetes v{version}.1")
-    vm.install("kubeadm", (vm.bin / "kubeadm").read_text().replace("v1.31.4", f"v{version}.1"))
+    vm.have_kubernetes(version)
     vm.inject()
     assert vm.boot().finish() == 0
     (configuration,) = vm.configurations
     assert configuration["apiVersion"] == api
-    assert kubelet_arguments(configuration)["cgroup-driver"] == "systemd"
+    driver = kubelet_arguments(configuration).get("cgroup-driver")
+    assert driver == (None if version == "1.38" else "systemd")
 
 
 def kubelet_arguments(configuration: dict[str, Any]) -> dict[str, str]:
@@ -77,6 +77,7 @@ def test_the_configuration_has_the_values_of_the_metadata_and_the_slice(vm: Vm) 
     vm.slice |= {
         "node_labels": {"cloud.google.com/gke-tpu-topology": "2x2x2", "a": "b"},
         "node_taints": ["google.com/tpu=present:NoSchedule", "x:NoExecute"],
+        "topology_manager_policy": "restricted",
     }
     vm.inject()
     vm.boot().finish()
@@ -104,6 +105,7 @@ def test_the_configuration_has_the_values_of_the_metadata_and_the_slice(vm: Vm) 
                 "name": "register-with-taints",
                 "value": "google.com/tpu=present:NoSchedule,x:NoExecute",
             },
+            {"name": "topology-manager-policy", "value": "restricted"},
         ],
     }
 

@@ -106,6 +106,12 @@ class Vm:
         file.write_text(record + (STAND_INS[name] if body is None else body) + "\n")
         file.chmod(0o755)
 
+    def have_kubernetes(self, minor: str) -> None:
+        """Use this minor version in the slice and the image."""
+        self.slice["version"] = minor
+        self.install("kubelet", f"echo Kubernetes v{minor}.1")
+        self.install("kubeadm", STAND_INS["kubeadm"].replace("v1.31.4", f"v{minor}.1"))
+
     def outcomes(self, *outcomes: str) -> None:
         """Set the outcomes of the next runs of ``kubeadm join``; all later runs succeed."""
         (self.state / "outcomes").write_text("".join(f"{each}\n" for each in outcomes))
