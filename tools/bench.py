@@ -388,7 +388,7 @@ def bench_calls() -> None:
             if user.startswith("system:serviceaccount:") and not user.endswith(others)
         )
         rows = (
-            (calls, 6 + hosts + 16 + 3 * hosts, PEER[hosts]),
+            (calls, 6 + hosts + 17 + 3 * hosts, PEER[hosts]),
             (cluster, 70 + 12 * hosts, PEER_KUBERNETES[hosts]),
         )
         cells = (f"{ours:8}{budget:8}{peer:8}{ours / peer:8.0%}" for ours, budget, peer in rows)

@@ -62,7 +62,7 @@ class CreateSecret:
 
 @dataclass(frozen=True)
 class RevokeIfJoined:
-    """Revoke a VM's token if its Node exists now, other than the stale one.
+    """Revoke a VM's token if its Node exists now.
 
     The VM may have joined since it was observed. Then label_node may have revoked the token before
     `CreateSecret` has made it valid again, and would not do so a second time. A VM that joins after this
@@ -71,13 +71,10 @@ class RevokeIfJoined:
 
     token_id: str
     vm: str
-    stale_uid: str = ""
-    """The uid of the VM's stale Node, which has been deleted."""
 
     def apply(self, work: GroupWork) -> None:
         try:
-            node = work.cluster.find_node(self.vm)
-            if node is not None and node["metadata"]["uid"] != self.stale_uid:
+            if work.cluster.find_node(self.vm) is not None:
                 work.cluster.delete_token_secret(self.token_id)
         except CallError as error:
             raise error.of(self.vm) from error

@@ -8,10 +8,12 @@ from datetime import datetime, timedelta
 from functions.inject_token import tokens_condition
 from functions.inject_token.actions import CreateSecret, RevokeIfJoined, SetMetadata
 from functions.inject_token.observe import NothingToInject, ObservedVms, Vm
+from shared.base.names import VM_STARTED_KEY
 from shared.frame.plan import Action, Each, Plan, Send, plan_unread
 from shared.node_groups import readiness
 from shared.node_groups.actions import DeleteNode, RevokeToken
 from shared.node_groups.bootstrap import TOKEN_LIFE, join_metadata
+from shared.node_groups.membership import has_token_of_this_start, may_delete
 from shared.node_groups.status import Type
 from shared.node_groups.work import WriteStatus, message_about
 from shared.triggers import routes
@@ -66,7 +68,8 @@ def _plan_without_tokens(observed: NothingToInject, now: datetime) -> Plan:
 
 
 def _plan_injection(observed: ObservedVms, vm: Vm, now: datetime) -> Iterator[Action]:
-    """The actions for one VM: none, revoke its token, create its Secret, or inject a new token.
+    """The actions for one VM: none, delete its stale Node, revoke its token, create its Secret, or
+    inject a new token. When the Node is gone, label_node triggers the injection.
 
     A VM that had a token may join at any time, also while these actions are executed. Then label_node
     may revoke the token before its Secret is created again, so it is revoked once more.
@@ -77,19 +80,27 @@ def _plan_injection(observed: ObservedVms, vm: Vm, now: datetime) -> Iterator[Ac
     if vm.has_joined or not _is_metadata_writable(vm, observed.trigger):
         return
     if vm.node is not None:
-        yield DeleteNode(vm.node.name, vm.node.uid)
+        if may_delete(vm.node, vm_exists=True):
+            yield DeleteNode(vm.node.name, vm.node.uid)
+        return
     token = vm.token
     if token is None or token.expires - now < MIN_LEFT:
         token = observed.fresh[vm.instance.name]
     # The VM's complete metadata, because setMetadata replaces all of it.
-    added = join_metadata(token, endpoint=observed.bootstrap.endpoint, ca_hash=observed.ca_hash)
+    added = join_metadata(
+        token,
+        endpoint=observed.bootstrap.endpoint,
+        ca_hash=observed.ca_hash,
+        started=vm.instance.started,
+    )
+    if token is vm.token and has_token_of_this_start(vm.instance, now):
+        del added[VM_STARTED_KEY]  # it is recorded, perhaps as unknown
     metadata = {**vm.instance.metadata, **added}
     if metadata != vm.instance.metadata:  # also after a rotation of the cluster's CA
         yield SetMetadata(observed.group.spec, vm.instance, metadata)
     yield CreateSecret(token, vm.instance.name)
     if vm.token is not None:
-        stale_uid = vm.node.uid if vm.node is not None else ""
-        yield RevokeIfJoined(token.id, vm.instance.name, stale_uid)
+        yield RevokeIfJoined(token.id, vm.instance.name)
 
 
 def _plan_resync(observed: ObservedVms, now: datetime) -> Plan:
@@ -106,7 +117,8 @@ def _plan_resync(observed: ObservedVms, now: datetime) -> Plan:
         waiting.append(name)
         is_expiring = token is None or token.expires - now < MIN_LEFT
         is_unused = token is not None and now - (token.expires - TOKEN_LIFE) >= UNUSED_AFTER
-        if is_expiring or is_unused or vm.is_node_stale:
+        is_blocked = vm.node is not None and not may_delete(vm.node, vm_exists=True)
+        if (is_expiring or is_unused) and not is_blocked:
             to_inject.append(name)
     sends = tuple(_build_messages(observed, to_inject, now))
     known = tokens_condition.add_condition(group, observed.status, waiting, done, now)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from shared.base.names import CA_HASH_KEY
 from shared.node_groups.bootstrap import Token, ca_hash, find_token, new_token
-from shared.node_groups.membership import is_stale, mark_members, may_match
+from shared.node_groups.membership import had_node, is_stale, mark_members, may_match
 from shared.node_groups.node_group import AnyGroup, Bootstrap, NodeGroup
 from shared.node_groups.status import Status
 from shared.node_groups.work import GroupWork
@@ -32,13 +32,15 @@ class Vm:
 
     is_node_stale: bool = False
     """The Node remains from an earlier VM with this name."""
+    had_node: bool = False
+    """Its Node was deleted since it was last started: its kubelet, restarted, needs no token."""
 
     @property
     def has_joined(self) -> bool:
-        """Whether there is a Node of its name that is not stale. Only the VM can have registered it: an
-        admission policy reserves such names (infra/kubernetes/base). label_node asks more of a Node
-        (`membership.is_match`), and sends a message if the Node turns out to be stale."""
-        return self.node is not None and not self.is_node_stale
+        """Whether there is or was a Node of its name that is not stale. Only the VM can have registered
+        it: an admission policy reserves such names (infra/kubernetes/base). label_node asks more of a
+        Node (`membership.is_match`), and sends a message if the Node turns out to be stale."""
+        return self.had_node if self.node is None else not self.is_node_stale
 
 
 @dataclass(frozen=True)
@@ -168,6 +170,7 @@ def _build_vms(
             node := nodes.get(instance.name),
             find_token(instance.metadata, work.now),
             node is not None and is_stale(group, node, instance),
+            had_node(group, work.status, instance, work.now),
         )
         for instance in members
     )

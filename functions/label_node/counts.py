@@ -10,9 +10,10 @@ from functions.label_node import vm_reasons
 from functions.label_node.observed_nodes import UP, ObservedNodes
 from functions.label_node.vm_reasons import Input
 from shared.base.reasons import VM_LOSSES, Reason
+from shared.node_groups import membership
 from shared.node_groups.membership import is_vm_name, may_match
 from shared.node_groups.node_group import InstanceConfig
-from shared.node_groups.status import MAX_PENDING, Counts, Pending, Status, Type
+from shared.node_groups.status import MAX_PENDING, Counts, Pending, Status
 from shared.ports.gce.values import Instance
 from shared.triggers.trigger import LogTrigger
 
@@ -77,8 +78,6 @@ def _build_inputs(observed: ObservedNodes, now: datetime) -> dict[str, Input]:
     """What is known about each VM: those that the status reports first, then those that are lost now."""
     known, source = observed.status, observed.group.spec.source
     max_run_s = source.max_run_s if isinstance(source, InstanceConfig) else 0
-    nodes_joined = known.conditions.get(Type.NODES_JOINED)
-    missing_since = nodes_joined.since if nodes_joined and not nodes_joined.is_true else now
     trigger = observed.trigger
     is_rejection = trigger.cause in vm_reasons.REJECTIONS
     rejected = dict.fromkeys(trigger.vms, Reason(trigger.cause)) if is_rejection else {}
@@ -86,6 +85,13 @@ def _build_inputs(observed: ObservedNodes, now: datetime) -> dict[str, Input]:
     gone = dict.fromkeys(_list_gone(observed) if known.completed_at is not None else ())
     misnamed = {vm for vm, _ in observed.misnamed}
     outdated = {name for name, entry in observed.earlier.items() if _is_outdated(observed, entry)}
+    deleted = observed.without_named_node if observed.group.spec.joins_with_tokens else ()
+    had_node = {
+        name
+        for name, vm in observed.vms.items()
+        if membership.had_node(observed.group, known, vm, now)
+        or (name in deleted and membership.has_token_of_this_start(vm, now))
+    }
     still = (name for name in observed.earlier if name not in outdated)
     return {
         name: Input(
@@ -94,7 +100,6 @@ def _build_inputs(observed: ObservedNodes, now: datetime) -> dict[str, Input]:
             chips=observed.chips,
             max_run=timedelta(seconds=max_run_s) if max_run_s else None,
             completed_at=known.completed_at,
-            all_joined_until=missing_since,
             earlier=observed.earlier.get(name),
             is_outdated=name in outdated,
             event_loss=losses.get(name),
@@ -104,6 +109,7 @@ def _build_inputs(observed: ObservedNodes, now: datetime) -> dict[str, Input]:
             is_down=observed.is_down(name),
             instance=observed.instances.get(name),
             node=observed.joined.get(name),
+            had_node=name in had_node,
             is_misnamed=name in misnamed,
         )
         for name in dict.fromkeys((*still, *losses, *gone, *observed.joined, *observed.vms))

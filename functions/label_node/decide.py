@@ -10,6 +10,7 @@ from functions.label_node import counts, interconnect_condition, joined_conditio
 from functions.label_node.joined_condition import VISIBLE_AFTER
 from functions.label_node.observe import NothingToCount
 from functions.label_node.observed_nodes import ObservedNodes
+from shared.base.names import TOKEN_KEY, VM_ID_LABEL
 from shared.base.timestamps import CLOCKS_DIFFER_BY
 from shared.frame.plan import Action, Each, Emit, Plan, Send
 from shared.node_groups import membership, readiness
@@ -79,7 +80,7 @@ def _order_nodes(nodes: Iterable[Node], trigger: Trigger) -> list[Node]:
 def _plan_node(observed: ObservedNodes, node: Node, now: datetime) -> Iterator[Action]:
     group, instance = observed.group, observed.instances.get(node.vm)
     if node.vm in observed.instances and instance is None:
-        if membership.may_match(group, node):
+        if membership.may_match(group, node) and membership.may_delete(node, vm_exists=False):
             yield DeleteNode(node.name, node.uid)
         return
     if not observed.matches(node):
@@ -102,6 +103,12 @@ def _list_node_events(observed: ObservedNodes) -> Iterator[Emit]:
     for node in islice(observed.without_provider_id(), BATCH):
         text = f"Node {node.name} joined without a ProviderID"
         yield Emit(Event("MissingProviderID", text, is_warning=True), node.raw, once=True)
+    for node in islice((node for node in observed.nodes if observed.has_wrong_id(node)), BATCH):
+        text = (
+            f"Node {node.name} had the id of another VM in its label {VM_ID_LABEL}. Its kubelet runs on "
+            f"VM {node.vm}: the label is corrected, and the Node is kept."
+        )
+        yield Emit(Event("VmIdCorrected", text, is_warning=True), node.raw, once=True)
     for vm, node in observed.misnamed[:BATCH]:
         text = (
             f"Node {node.name} names VM {vm} in its ProviderID, but a Node must have its VM's "
@@ -133,14 +140,17 @@ def _plan_triggers(
 ) -> Iterator[Send]:
     """Trigger the steps whose conditions contradict what this step has observed."""
     group, known = observed.group, observed.status
-    # VMs that cannot join before inject_token has deleted their stale Nodes.
-    stale: list[str] = []
-    for node in observed.nodes:
-        vm = observed.instances.get(node.vm)
-        if vm is not None and membership.is_stale(group, node, vm):
-            stale.append(node.vm)
-    if stale and group.spec.joins_with_tokens:
-        message = message_about(group, Cause.VMS_NEED_TOKENS, now, vms=tuple(stale[:BATCH]))
+    # VMs that cannot join before inject_token has deleted their stale Nodes, or that need a token then.
+    vms = [
+        node.vm
+        for node in observed.nodes
+        if (vm := observed.instances.get(node.vm)) is not None
+        and membership.is_stale(group, node, vm)
+        and membership.may_delete(node, vm_exists=True)
+    ]
+    vms += (vm for vm in observed.without_named_node if TOKEN_KEY not in observed.vms[vm].metadata)
+    if vms and group.spec.joins_with_tokens:
+        message = message_about(group, Cause.VMS_NEED_TOKENS, now, vms=tuple(vms[:BATCH]))
         yield Send(routes.INJECT_TOKEN, (message,))
     if have_all_joined and not known.is_true(Type.TOKENS_INJECTED):
         yield Send(routes.INJECT_TOKEN, (message_about(group, Cause.RESYNC, now),))

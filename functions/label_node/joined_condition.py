@@ -85,11 +85,13 @@ def _describe_missing(observed: ObservedNodes, known: Status, reason: Reason) ->
 
 def _describe_deleted_nodes(names: list[str], *, is_bulk: bool) -> str:
     if len(names) == 1:
-        what = f"Node {names[0]} was deleted; its VM is running. Restart the kubelet on the VM"
+        what = (
+            f"Node {names[0]} was deleted; its VM is running. Restart its kubelet or reset the VM"
+        )
     else:
         what = (
-            f"Nodes {', '.join(names)} were deleted; their VMs are running. Restart the kubelets on the "
-            "VMs"
+            f"Nodes {', '.join(names)} were deleted; their VMs are running. Restart their kubelets or "
+            "reset the VMs"
         )
     if is_bulk:
         return f"{what}. Do not delete VMs of a BULK slice: Compute Engine does not recreate them."

@@ -119,6 +119,7 @@ def _read_instances(
 
     - of Nodes that a message of this step names: a Node is deleted only if its VM is gone now;
     - of a changed Node whose VM is reported lost: the VM may be back;
+    - of a Node that is gone, if they are few: the VM may run, and need a token;
     - without bootstrap tokens, of a Node that has rebooted since its proof: it may be another VM.
     """
     group = observed.group
@@ -133,7 +134,9 @@ def _read_instances(
         unproved |= {node.vm for node in nodes.values() if node.has_rebooted}
     named = {name.partition(".")[0] for name in work.trigger.nodes}
     if work.trigger.cause != Cause.CONTINUED:
+        missing = {vm for vm in named if is_vm_name(group, vm)} - {one.vm for one in nodes.values()}
         named &= observed.reported_lost
+        named |= missing if len(missing) <= FEW else set()
     wanted = unproved | set(work.trigger.vms) | named
     listed = _list_instances(work, group) if len(wanted) > FEW else {}
     found = {vm: listed[vm] for vm in sorted(wanted) if vm in listed}

@@ -75,6 +75,19 @@ class ObservedNodes:
         found = ((find_vm_of_misnamed(self.group, node), node) for node in self.nodes)
         return tuple((vm, node) for vm, node in found if vm is not None)
 
+    def has_wrong_id(self, node: Node) -> bool:
+        """Whether a Node matches its VM and its label has another id, which is corrected now."""
+        vm = self.instances.get(node.vm) if self.group.spec.joins_with_tokens else None
+        is_other = vm is not None and node.proved_vm_id not in ("", vm.id)
+        return is_other and self.matches(node)
+
+    @property
+    def without_named_node(self) -> list[str]:
+        """The running VMs whose Nodes the trigger names and that have none now."""
+        listed = {*(node.vm for node in self.nodes), *self.unread_nodes}
+        named = {name.partition(".")[0] for name in self.trigger.nodes} - listed
+        return sorted(vm for vm in named & self.vms.keys() if self.vms[vm].status == "RUNNING")
+
     @cached_property
     def reported_lost(self) -> frozenset[str]:
         """The VMs whose loss the status reports."""

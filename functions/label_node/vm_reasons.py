@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from shared.base.reasons import VM_LOSSES, Reason
+from shared.base.reasons import Reason
 from shared.base.timestamps import CLOCKS_DIFFER_BY
 from shared.node_groups.status import Pending
 from shared.ports.gce.values import Instance
@@ -40,7 +40,6 @@ class Input:
     chips: int  # of each VM; 0 if not known yet
     max_run: timedelta | None  # the spec's maxRunDuration
     completed_at: datetime | None  # when the slice was complete for the first time
-    all_joined_until: datetime  # until when all VMs of a complete slice certainly had Nodes
     earlier: Pending | None = None  # what the status reports about the VM
     is_outdated: bool = False  # what was read since contradicts ``earlier``
     event_loss: Reason | None = None  # from the trigger's event, unless the VM was started after it
@@ -50,6 +49,7 @@ class Input:
     is_down: bool = False  # it was read and does not run, or was not read and is reported lost
     instance: Instance | None = None  # ``None``: the VM does not exist or was not read
     node: Node | None = None  # the Node with which the VM has joined
+    had_node: bool = False  # since its last start
     is_misnamed: bool = False  # a Node with another name has the VM's providerID
 
     @property
@@ -89,6 +89,11 @@ class Input:
         return self.exists and self.node is None and not is_waiting
 
     @property
+    def lost_node(self) -> bool:
+        """Whether the VM lacks the Node that it had."""
+        return self.lacks_node and self.had_node
+
+    @property
     def started(self) -> datetime | None:
         """When the VM was last started; when it was created if that is not known."""
         return (self.instance.started or self.instance.created) if self.instance else None
@@ -97,16 +102,6 @@ class Input:
     def is_late(self) -> bool:
         """Whether the VM was started too long ago for a VM that has not joined."""
         return self.started is not None and self.now - self.started >= self.join_timeout
-
-    @property
-    def had_node(self) -> bool:
-        """Whether the VM lacks a Node and certainly had one: it was started before all had joined."""
-        if not self.lacks_node or self.completed_at is None or self.started is None:
-            return False
-        until = self.all_joined_until
-        if self.earlier is not None and self.earlier.why in (*VM_LOSSES, Reason.NODE_DELETED):
-            until = self.earlier.since
-        return self.started < until - CLOCKS_DIFFER_BY
 
     @property
     def rejection(self) -> str | None:
@@ -141,7 +136,7 @@ RULES: tuple[tuple[Reason, Callable[[Input], bool]], ...] = (
     # The VM is lost. An event is no proof against a Node: the VM may run again.
     (Reason.NODE_LOST, lambda vm: vm.is_lost and (vm.is_down or vm.node is None)),
     # The VM runs without the Node that it had, and neither its Node's name nor approve_join explains it.
-    (Reason.NODE_DELETED, lambda vm: vm.had_node and not (vm.is_misnamed or vm.rejection)),
+    (Reason.NODE_DELETED, lambda vm: vm.lost_node and not (vm.is_misnamed or vm.rejection)),
     (Reason.NODE_NAME_MISMATCH, lambda vm: vm.lacks_node and vm.is_misnamed),
     (Reason.JOIN_DENIED, lambda vm: vm.rejection == Reason.JOIN_DENIED),
     (Reason.JOIN_NOT_APPROVED, lambda vm: vm.rejection == Reason.JOIN_NOT_APPROVED),

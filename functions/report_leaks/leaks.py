@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from shared.base.documents import read_list, read_mapping
-from shared.base.names import FINALIZER
+from shared.base.documents import read_list, read_mapping, read_text
+from shared.base.names import FINALIZER, RESOURCE_NAME_LABEL, find_resource_name
+from shared.base.timestamps import guess_time
 from shared.ports.gce.values import ListedResource
 
 PREFIX = "tng-"
@@ -80,6 +81,25 @@ def find_leaks(
         for key in sorted(found, key=lambda key: (oldest[key], key))
         if now - oldest[key] >= MIN_AGE
     )
+
+
+def find_nodes_without_group(
+    nodes: Iterable[Mapping[str, Any]], groups: Iterable[Mapping[str, Any]], now: datetime
+) -> tuple[str, ...]:
+    """The names of Nodes that are an hour old, and have the label or the name of a Node of a group that
+    is not in ``groups``. Groups must be read first: a group is removed after its Nodes."""
+
+    def read_label(raw: Mapping[str, Any]) -> str:
+        return read_text(read_mapping(read_mapping(raw, "metadata"), "labels"), RESOURCE_NAME_LABEL)
+
+    found, names = [], {read_label(raw) for raw in groups}
+    for raw in nodes:
+        metadata = raw["metadata"]
+        resource_name = read_label(raw) or find_resource_name(metadata["name"].partition(".")[0])
+        created = guess_time(metadata.get("creationTimestamp")) or now
+        if resource_name and resource_name not in names and now - created >= MIN_AGE:
+            found.append(metadata["name"])
+    return tuple(sorted(found))
 
 
 def render_message(leak: Leak) -> str:

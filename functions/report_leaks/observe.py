@@ -12,6 +12,7 @@ from functions.report_leaks.leaks import (
     TEMPLATE_SERVICE,
     Leak,
     find_leaks,
+    find_nodes_without_group,
     is_abandoned,
 )
 from shared.frame.plan import StaleObservation, Work
@@ -45,6 +46,8 @@ class ObservedLeaks:
     resources: int
     failures: tuple[CallError | OutOfTimeError, ...] = ()
     left: int = 0
+    nodes: tuple[str, ...] = ()
+    """Nodes without a group."""
 
 
 def observe(work: LeakWork) -> ObservedLeaks:
@@ -60,8 +63,8 @@ def observe(work: LeakWork) -> ObservedLeaks:
                     listed += work.gce.list_named(project, kind, PREFIX)
             except (CallError, OutOfTimeError) as error:
                 failures.append(error)
-    groups = work.cluster.list_groups() if listed else ()
-    uids = {raw["metadata"]["uid"] for raw in groups if not is_abandoned(raw)}
+    groups = [raw for raw in work.cluster.list_groups() if not is_abandoned(raw)]
+    uids = {raw["metadata"]["uid"] for raw in groups}
     # A kubeconfig that has changed meanwhile clears the id that the connection keeps.
     if work.cluster.get_cluster_id() != cluster:
         raise StaleObservation("the kubeconfig leads to another cluster now")
@@ -73,7 +76,13 @@ def observe(work: LeakWork) -> ObservedLeaks:
         except (CallError, OutOfTimeError) as error:
             failures.append(error)
     existing = tuple(leak for leak in leaks if leak.resources)
-    return ObservedLeaks(existing, len(listed), tuple(failures), len(suspects[MAX_LEAKS:]))
+    try:
+        nodes = find_nodes_without_group(work.cluster.list_all_nodes(), groups, work.now)
+    except (CallError, OutOfTimeError) as error:
+        nodes = ()
+        failures.append(error)
+    left = len(suspects[MAX_LEAKS:])
+    return ObservedLeaks(existing, len(listed), tuple(failures), left, nodes)
 
 
 def confirm(gce: Gce, leak: Leak) -> Leak:

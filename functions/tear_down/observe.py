@@ -41,6 +41,8 @@ class ObservedRemains:
     is_continuation: bool = False
     """Whether another invocation may have ended at the Nodes: the trigger was redelivered, or continues
     a plan."""
+    vms_left: frozenset[str] = frozenset()
+    """VMs that exist although the MIG is gone. Their Nodes are not deleted."""
     notes: tuple[str, ...] = ()
     """Errors of reads without which the deletion continues."""
 
@@ -147,7 +149,23 @@ def observe(work: GroupWork) -> Observed:
         for kind in kinds[1:]:
             if kind not in observed.found:
                 observed = _observe_resource(work, observed, kind)
-    return replace(observed, nodes=_list_nodes(work))
+    nodes = _list_nodes(work)
+    return replace(observed, nodes=nodes, vms_left=_find_vms_left(work, group, nodes))
+
+
+def _find_vms_left(work: GroupWork, group: NodeGroup, nodes: Iterable[Node]) -> frozenset[str]:
+    """The VMs that exist although the MIG is gone, of Nodes whose kubelets may report: VMs that were not
+    its members. The list still shows what was deleted seconds ago, so these VMs are read by name."""
+    spec = group.spec
+    names = {node.vm for node in nodes if may_match(group, node) and not node.is_silent}
+    if not names:
+        return frozenset()
+    listed = work.gce.list_instances(spec.project, spec.zone, group.resource_name)
+    names &= {vm.name for vm in listed}
+    found = work.gce.find_instances(spec.project, spec.zone, sorted(names))
+    if len(found) < len(names):
+        raise OutOfTimeError(f"no time to read {len(names) - len(found)} VMs of Nodes")
+    return frozenset(name for name, vm in found.items() if vm is not None)
 
 
 def is_announced(group: NodeGroup, known: Status) -> bool:

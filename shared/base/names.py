@@ -63,6 +63,8 @@ JOBSET_LABEL = "tpu-functions.dev/jobset-name"
 
 TOKEN_KEY = "kubeadm-join-token"
 TOKEN_EXPIRY_KEY = "kubeadm-join-token-expires"
+VM_STARTED_KEY = "kubeadm-join-token-vm-started"
+"""The VM's last start when it got its token, by Compute Engine's clock; empty if that was not known."""
 CONTROL_PLANE_KEY = "kubeadm-control-plane-ip"
 CA_HASH_KEY = "kubeadm-ca-hash"
 KUBE_LABELS_KEY = "kube-labels"

@@ -123,7 +123,7 @@ REASONS: dict[Reason, str] = {
     "node.",
     Reason.NODE_LOST: "A VM or Node of the slice is gone. Compute Engine recreates VMs of an INDIVIDUAL "
     "group. A VM of a BULK slice is not recreated: delete the group and apply it again.",
-    Reason.NODE_DELETED: "A Node was deleted and its VM is running. Restart the kubelet on the VM.",
+    Reason.NODE_DELETED: "A Node was deleted, and its VM runs. Restart its kubelet or reset the VM.",
     Reason.NODE_NAME_MISMATCH: "A Node runs on a VM of the group and does not have the VM's name. Start "
     "its kubelet with the VM's name (--hostname-override) and delete the Node.",
     Reason.PREEMPTED: "Compute Engine took VMs back (Spot, host error or maintenance). VMs that it "

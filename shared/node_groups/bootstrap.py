@@ -24,6 +24,7 @@ from shared.base.names import (
     RESOURCE_NAME_LABEL,
     TOKEN_EXPIRY_KEY,
     TOKEN_KEY,
+    VM_STARTED_KEY,
 )
 from shared.base.timestamps import CLOCKS_DIFFER_BY
 
@@ -144,13 +145,17 @@ def token_secret(
     }
 
 
-def join_metadata(token: Token, *, endpoint: str, ca_hash: str) -> dict[str, str]:
-    """The metadata that a VM needs to join. ``endpoint`` is as in the spec."""
+def join_metadata(
+    token: Token, *, endpoint: str, ca_hash: str, started: datetime | None = None
+) -> dict[str, str]:
+    """The metadata that a VM needs to join. ``endpoint`` is as in the spec, ``started`` the VM's last
+    start."""
     return {
         TOKEN_KEY: token.text,
         TOKEN_EXPIRY_KEY: token.expiry_text,
         CONTROL_PLANE_KEY: endpoint,
         CA_HASH_KEY: ca_hash,
+        VM_STARTED_KEY: started.isoformat() if started is not None else "",
     }
 
 

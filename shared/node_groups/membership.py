@@ -8,12 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
-from shared.base.names import BOOT_ID_LABEL, TOKEN_KEY, VM_ID_LABEL, find_resource_name
+from shared.base.names import (
+    BOOT_ID_LABEL,
+    TOKEN_KEY,
+    VM_ID_LABEL,
+    VM_STARTED_KEY,
+    find_resource_name,
+)
+from shared.base.reasons import VM_LOSSES, Reason
+from shared.base.timestamps import CLOCKS_DIFFER_BY
 from shared.frame.plan import Work
+from shared.node_groups.bootstrap import TOKEN_LIFE, find_token
 from shared.node_groups.node_group import NodeGroup
 from shared.node_groups.resources import machine_of
+from shared.node_groups.status import Status, Type
 from shared.ports.gce.values import Instance
 from shared.ports.kubernetes.nodes import Node
 
@@ -59,17 +70,57 @@ def is_match(group: NodeGroup, node: Node, instance: Instance) -> bool:
 def is_stale(group: NodeGroup, node: Node, instance: Instance) -> bool:
     """Whether the Node remains from an earlier VM with this VM's name, and perhaps its id.
 
-    A Node that was proved for another id does. But if VMs join by other means, the new kubelet takes
-    over the Node: it is the new VM's as soon as it reports another boot than the one of the proof.
+    If VMs join by other means, the new kubelet takes over the Node: it is the new VM's as soon as it
+    reports another boot than the one of the proof.
 
-    A VM that was recreated under the same id has no token key in its metadata. The key may be missing
-    for other reasons: somebody has changed the metadata, or a read lags behind our write. So the Node
-    must also be silent: a running kubelet does not register again.
+    With our tokens, a VM gets one only when the Node of its predecessor is gone, so a Node beside a
+    token is the VM's own, even if its label has another id: somebody has changed the label, or restored
+    the Node from a backup. A recreated VM has no token key in its metadata. Its predecessor's Node is
+    proved for another id or, if the id is the same, silent: a running kubelet does not register again.
     """
     is_proved_for_other = node.proved_vm_id not in ("", instance.id)
     if group.spec.bootstrap is None:
         return is_proved_for_other and node.boot_id == node.proved_boot_id
-    return is_proved_for_other or (TOKEN_KEY not in instance.metadata and node.is_silent)
+    return TOKEN_KEY not in instance.metadata and (is_proved_for_other or node.is_silent)
+
+
+def may_delete(node: Node, *, vm_exists: bool) -> bool:
+    """Whether the Node may be deleted: no VM of its name exists, or its kubelet has long been silent.
+    A kubelet that runs does not register its Node again."""
+    return node.is_silent or not vm_exists
+
+
+def has_token_of_this_start(instance: Instance, now: datetime) -> bool:
+    """Whether the VM has got a token since its last start. A restarted VM may need another one.
+
+    If the start was not known yet when the VM got its token, that time decides, by another clock.
+    """
+    recorded, token = instance.metadata.get(VM_STARTED_KEY), find_token(instance.metadata, now)
+    if recorded is None or token is None or instance.started is None:
+        return False
+    given = token.expires - TOKEN_LIFE + CLOCKS_DIFFER_BY
+    return recorded == instance.started.isoformat() if recorded else instance.started <= given
+
+
+def had_node(group: NodeGroup, known: Status, instance: Instance, now: datetime) -> bool:
+    """Whether the VM certainly has had a Node since its last start.
+
+    The status reports that its Node was deleted, or the VM was started before all VMs had Nodes: until
+    then, or until its loss was reported.
+    """
+    entry = next((one for one in known.pending if one.name == instance.name), None)
+    if group.spec.joins_with_tokens:
+        if not has_token_of_this_start(instance, now):
+            return False
+        if entry is not None and entry.why == Reason.NODE_DELETED:
+            return True
+    joined, started = known.conditions.get(Type.NODES_JOINED), instance.started or instance.created
+    if known.completed_at is None or started is None:
+        return False
+    until = joined.since if joined is not None and not joined.is_true else now
+    if entry is not None and entry.why in (*VM_LOSSES, Reason.NODE_DELETED):
+        until = entry.since
+    return started < until - CLOCKS_DIFFER_BY
 
 
 def build_node_patch(

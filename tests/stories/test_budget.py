@@ -1,9 +1,10 @@
 """The number of calls of slices, counted by the simulated Compute Engine and API server.
 
 Only calls of the steps are counted, not those of the relay and the VMs. The lifecycle of a slice of N
-VMs may take 6 + N writes and 16 + 3N reads on Compute Engine, and 70 + 12N calls to the API server, of
-which 60 + 7N until Ready. 4 more writes are allowed for deletes that are rejected because a resource
-that was just deleted still uses another one. The steps have read the cluster's id and CA before.
+VMs may take 6 + N writes and 17 + 3N reads on Compute Engine, and 70 + 12N calls to the API server, of
+which 60 + 7N until Ready. 4 more writes, and a read before each, are allowed for deletes that are
+rejected because a resource that was just deleted still uses another one. The steps have read the
+cluster's id and CA before.
 """
 
 from __future__ import annotations
@@ -38,12 +39,13 @@ def max_cost(nodes: int, *, bootstraps: bool = True) -> Cost:
     """The most calls that the lifecycle of a slice may take."""
     if not bootstraps:
         return Cost(6, 16 + 2 * nodes, 50 + 9 * nodes)
-    return Cost(6 + nodes, 16 + 3 * nodes, 70 + 12 * nodes)
+    return Cost(6 + nodes, 17 + 3 * nodes, 70 + 12 * nodes)
 
 
 def excess(cost: Cost, allowed: Cost, rejected_writes: int = 0) -> dict[str, int]:
     """By how many calls a limit is exceeded, by kind."""
-    over = cost - allowed - Cost(min(rejected_writes, 4), 0, 0)
+    rejected = min(rejected_writes, 4)
+    over = cost - allowed - Cost(rejected, rejected, 0)
     return {name: by for name, by in vars(over).items() if by > 0}
 
 
@@ -203,7 +205,7 @@ def test_a_settled_fleet_costs_two_lists_a_minute_and_a_resync_per_group_and_hou
 
 def test_nothing_is_listed_per_event_that_grows_with_the_cluster() -> None:
     """Steps list Nodes and groups only with a label selector. The sweep lists all groups each minute,
-    and ``report_leaks`` each hour."""
+    and ``report_leaks`` all groups and Nodes each hour."""
     harness = Harness()
     unselective: Counter[tuple[str, str]] = Counter()
     handle = harness.simulation.kube.handle
@@ -224,7 +226,9 @@ def test_nothing_is_listed_per_event_that_grows_with_the_cluster() -> None:
         harness.delete(name)
         helpers.until_gone(harness, name)
     groups = "/apis/tpu.google.com/v1alpha1/tpunodegroups"
-    assert {("sweep", groups)} <= set(unselective) <= {(step, groups) for step in CLUSTER_STEPS}
+    hourly = {("report_leaks", "/api/v1/nodes")}
+    all_groups = {(step, groups) for step in CLUSTER_STEPS}
+    assert {("sweep", groups)} <= set(unselective) <= all_groups | hourly
 
 
 def _until_each(harness: Harness, names: list[str], holds: Callable[[str], bool]) -> None:

@@ -72,6 +72,8 @@ def test_it_is_reported_each_hour_until_it_is_deleted_and_nothing_is_deleted_by_
         f"{REGION}/resourcePolicies/{name}",
     ):
         harness.simulation.gce.faults.act_as_user("DELETE", path)
+    for node in helpers.nodes(harness):
+        harness.simulation.admin("DELETE", f"/api/v1/nodes/{node}")
     harness.run_for(MINUTE)
     reported = len(errors(harness))
     harness.run_for(3 * HOUR)
@@ -122,10 +124,10 @@ def test_a_run_costs_three_lists_and_a_leak_few_calls_more(
     monkeypatch.setattr(gce_calls, "PAGE_SIZE", 6)
     harness = helpers.ready(manifest(nodeCount=hosts, topology=topology))
     harness.run_for(2 * HOUR)
-    assert runs(harness)[-1]["calls"] == {"gce": 3, "kubernetes": 1}
+    assert runs(harness)[-1]["calls"] == {"gce": 3, "kubernetes": 2}
     force_delete(harness)
     harness.run_for(2 * HOUR)
-    assert runs(harness)[-1]["calls"] == {"gce": 3 + 3 + 1, "kubernetes": 1}
+    assert runs(harness)[-1]["calls"] == {"gce": 3 + 3 + 1, "kubernetes": 2}
     assert errors(harness)[-1]["vms"] == hosts
 
 
@@ -156,3 +158,23 @@ def test_a_slice_whose_finalizer_was_removed_while_another_one_keeps_the_group_i
     line = errors(harness)[0]
     assert (line["slice"], line["group"], line["vms"]) == (name, f"default/{NAME}", 2)
     assert " or its finalizer is gone, and project " in line["note"]
+
+
+def test_nodes_without_a_group_are_reported_each_hour_with_the_command() -> None:
+    """One has a foreign finalizer, another was registered after the end of its group."""
+    harness = helpers.ready()
+    kept, late = sorted(helpers.nodes(harness))
+    path = f"/api/v1/nodes/{kept}"
+    helpers.patch(harness, path, {"metadata": {"finalizers": ["example.com/keeps"]}})
+    harness.delete(NAME)
+    helpers.until_gone(harness)
+    body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": late}}
+    harness.simulation.admin("POST", "/api/v1/nodes", body, **helpers.as_kubelet(late))
+    harness.run_for(3 * HOUR)
+    lines = [one for one in harness.log.lines if one.get("decision") == "NodesWithoutGroup"]
+    assert [(one["severity"], one["nodes"]) for one in lines] == [("WARNING", 2)] * 2
+    assert lines[0]["note"] == (
+        "No TPUNodeGroup has these Nodes. They stay until you delete them, and remove their finalizers: "
+        f"kubectl delete node {kept} {late}"
+    )
+    assert sorted(helpers.nodes(harness)) == [kept, late]

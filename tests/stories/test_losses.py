@@ -19,7 +19,7 @@ from shared.base.names import FINALIZER, RESOURCE_NAME_LABEL, VM_ID_LABEL
 from shared.base.reasons import REASONS, Reason
 from shared.base.timestamps import render_time
 from tests.stories import helpers
-from tests.stories.helpers import HOUR, MINUTE, NAME, ONE_HOST, SPOT, TWO_SINGLE
+from tests.stories.helpers import HOUR, MINUTE, NAME, ONE_HOST, SPOT, STANDARD, TWO_SINGLE
 from tests.support.harness import RESERVATION, Harness
 from tests.support.manifests import manifest
 
@@ -287,28 +287,69 @@ def test_a_node_of_a_ready_group_deleted_manually_is_reported_with_what_to_do(
     name = helpers.vm_name(lost)
     harness.simulation.admin("DELETE", f"/api/v1/nodes/{name}")
     helpers.until(harness, lambda: not harness.is_ready(NAME), MINUTE)
-    assert helpers.condition_of(harness)[1] == "NodeLost"
-    assert name in helpers.condition_of(harness)[2]
-    harness.run_for(3 * MINUTE)
     advice = (
         ", or delete the VM so that it is recreated."
         if change
         else ". Do not delete VMs of a BULK slice: Compute Engine does not recreate them."
     )
-    text = f"Node {name} was deleted; its VM is running. Restart the kubelet on the VM{advice}"
+    text = (
+        f"Node {name} was deleted; its VM is running. Restart its kubelet or reset the VM{advice}"
+    )
     assert helpers.condition_of(harness) == ("False", "NodeDeleted", text)
     assert ("Warning", "NodeDeleted", text) in helpers.events(harness)
-    harness.run_for(HOUR)
+    for _ in range(120):
+        harness.run_for(MINUTE)
+        assert helpers.secrets(harness) == []
     assert helpers.condition_of(harness) == ("False", "NodeDeleted", text)
     helpers.assert_deleted_completely(harness)
 
 
-def test_a_node_deleted_manually_is_reported_lost_and_returns_with_its_vm() -> None:
+def test_a_node_that_was_deleted_before_the_slice_was_complete_is_remembered() -> None:
+    harness = Harness(helpers.with_heartbeats())
+    harness.simulation.gce.faults.set_capacity("us-central1-c", "tpu7x", 1)
+    harness.apply(manifest(**TWO_SINGLE, instanceConfig=STANDARD))
+    helpers.until(harness, lambda: len(helpers.nodes(harness)) == 1)
+    harness.run_for(MINUTE)
+    (path,) = helpers.vms(harness)
+    name = helpers.vm_name(path)
+    harness.simulation.admin("DELETE", f"/api/v1/nodes/{name}")
+    helpers.until(harness, lambda: helpers.pending(harness).get(name) == "NodeDeleted", MINUTE)
+    for _ in range(120):
+        harness.run_for(MINUTE)
+        assert helpers.secrets(harness) == []
+    assert helpers.pending(harness)[name] == "NodeDeleted"
+    harness.simulation.gce.faults.set_capacity("us-central1-c", "tpu7x", 2)
+    harness.simulation.gce.faults.act_as_user("POST", f"{path}/reset")
+    helpers.until_ready(harness)
+    helpers.assert_deleted_completely(harness)
+
+
+def test_a_node_that_reports_is_kept_when_its_proof_is_edited() -> None:
+    """As after a restore of the cluster from a backup that has the Node of an earlier VM."""
+    harness = helpers.ready(options=helpers.with_heartbeats())
+    name, before = sorted(helpers.nodes(harness).items())[0]
+    path = f"/api/v1/nodes/{name}"
+    helpers.patch(harness, path, {"metadata": {"labels": {VM_ID_LABEL: "4711"}}})
+    harness.run_for(2 * HOUR)
+    after = helpers.nodes(harness)[name]
+    assert after["metadata"]["uid"] == before["metadata"]["uid"]
+    assert after["metadata"]["labels"][VM_ID_LABEL] == before["metadata"]["labels"][VM_ID_LABEL]
+    events = harness.simulation.admin("GET", "/api/v1/namespaces/default/events")["items"]
+    assert [one["message"] for one in events if one["reason"] == "VmIdCorrected"] == [
+        f"Node {name} had the id of another VM in its label {VM_ID_LABEL}. Its kubelet runs on VM "
+        f"{name}: the label is corrected, and the Node is kept."
+    ]
+    assert harness.is_ready(NAME)
+    assert harness.node_deletes() == 0
+    helpers.assert_deleted_completely(harness)
+
+
+def test_a_node_deleted_manually_is_reported_and_returns_with_its_vm() -> None:
     harness = Harness(helpers.with_heartbeats())
     lost, _ = ready(harness)
     harness.simulation.admin("DELETE", f"/api/v1/nodes/{helpers.vm_name(lost)}")
     helpers.until(harness, lambda: not harness.is_ready(NAME), MINUTE)
-    assert helpers.condition_of(harness)[1] == "NodeLost"
+    assert helpers.condition_of(harness)[1] == "NodeDeleted"
     harness.simulation.gce.faults.act_as_user("POST", f"{lost}/reset")
     helpers.until_ready(harness)
     helpers.assert_deleted_completely(harness)

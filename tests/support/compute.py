@@ -64,5 +64,5 @@ def instance(
 ) -> Instance:
     metadata = {"created-by": CREATED_BY}
     if token is not None:
-        metadata |= join_metadata(token, endpoint="10.128.0.2", ca_hash="sha256:x")
+        metadata |= join_metadata(token, endpoint="10.128.0.2", ca_hash="sha256:x", started=started)
     return Instance(name, "42", status, created, started, "fp", metadata, is_member=True)

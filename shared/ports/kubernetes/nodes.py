@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -117,6 +117,10 @@ class NodeCalls(Transport):
         """The Nodes with this resource-name label, with kind and apiVersion, which Events need."""
         found = self._list(_NODES, f"{RESOURCE_NAME_LABEL}={resource_name}")
         return [{"apiVersion": "v1", "kind": "Node", **node} for node in found]
+
+    def list_all_nodes(self) -> Iterator[dict[str, Any]]:
+        """All Nodes of the cluster, page by page."""
+        return self._list(_NODES, is_paged=True)
 
     def find_node(self, name: str) -> dict[str, Any] | None:
         """The Node of that name, or ``None``."""

@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from functions.inject_token.actions import RevokeIfJoined, SetMetadata
+from functions.inject_token.actions import SetMetadata
 from functions.inject_token.decide import MIN_LEFT, decide
 from functions.inject_token.observe import NothingToInject, ObservedVms, Vm
 from shared.base.names import CA_HASH_KEY
@@ -31,6 +31,8 @@ def node() -> Node:
     return parse_node({"metadata": {"name": VM, "uid": "node-uid"}})
 
 
+SILENT = replace(node(), is_silent=True)
+
 CASES: dict[str, tuple[Vm, list[str]]] = {
     "a new VM gets a token in its metadata, then the Secret": (
         Vm(instance(), None, None),
@@ -45,9 +47,17 @@ CASES: dict[str, tuple[Vm, list[str]]] = {
         ["SetMetadata", "CreateSecret newnew", "RevokeIfJoined"],
     ),
     "a VM that has joined needs no action": (Vm(instance(token=OLD), node(), OLD), []),
-    "the stale Node of a recreated VM is deleted first": (
+    "the silent Node of its predecessor is deleted first": (
+        Vm(instance(), SILENT, None, is_node_stale=True),
+        ["DeleteNode"],
+    ),
+    "a Node of its predecessor that still reports is not deleted": (
         Vm(instance(), node(), None, is_node_stale=True),
-        ["DeleteNode", "SetMetadata", "CreateSecret newnew"],
+        [],
+    ),
+    "a VM whose Node was deleted since its last start gets no other token": (
+        Vm(instance(), None, None, had_node=True),
+        [],
     ),
     "a VM that is stopping gets no token": (Vm(instance(status="STOPPING"), None, None), []),
     "a VM that is being inserted gets no token yet": (
@@ -73,11 +83,6 @@ def test_a_repetition_revokes_the_token_of_a_vm_that_has_joined_since(
     """The earlier attempt may have created the Secret, and have failed before it revoked the token."""
     given = observed(Vm(instance(token=OLD), node(), OLD))
     assert describe(decide(replace(given, is_repetition=is_repetition), NOW)) == actions
-
-
-def test_the_stale_node_of_a_recreated_vm_does_not_revoke_its_token() -> None:
-    plan = decide(observed(Vm(instance(token=OLD), node(), OLD, is_node_stale=True)), NOW)
-    assert flat(plan)[-1] == RevokeIfJoined("oldold", VM, "node-uid")
 
 
 def test_a_valid_token_is_written_again_with_the_hash_of_a_new_ca() -> None:
@@ -133,8 +138,8 @@ def test_the_metadata_of_other_writers_is_kept() -> None:
 
 
 def test_the_deletion_of_a_stale_node_names_its_uid() -> None:
-    plan = decide(observed(Vm(instance(), node(), None, is_node_stale=True)), NOW)
-    assert flat(plan)[0] == DeleteNode(VM, "node-uid")
+    plan = decide(observed(Vm(instance(), SILENT, None, is_node_stale=True)), NOW)
+    assert flat(plan) == [DeleteNode(VM, "node-uid")]
 
 
 def test_a_resync_publishes_vms_to_the_same_step_in_batches_of_twenty() -> None:
@@ -177,7 +182,8 @@ NEEDS: dict[str, tuple[Vm, bool]] = {
     "a token that expires soon": (Vm(instance(), None, token_with(left=MIN_LEFT - SECOND)), True),
     "a token that is unused for two minutes": (Vm(instance(), None, token_with(left=UNUSED_FOR_TWO_MINUTES)), True),
     "a token that is unused for less than two minutes": (Vm(instance(), None, token_with(left=UNUSED_FOR_TWO_MINUTES + SECOND)), False),
-    "a new token, and the Node of a predecessor": (Vm(instance(), node(), token_with(left=TOKEN_LIFE), is_node_stale=True), True),
+    "no token, and the silent Node of its predecessor": (Vm(instance(), SILENT, None, is_node_stale=True), True),
+    "no token, and a Node of its predecessor that still reports": (Vm(instance(), node(), None, is_node_stale=True), False),
     "a joined Node": (Vm(instance(), node(), None), False),
     "a VM that is stopping": (Vm(instance(status="STOPPING"), None, None), False),
 }  # fmt: skip

@@ -78,7 +78,16 @@ NODE_ACTIONS: dict[str, tuple[Node, Instance | None, list[type[Action]]]] = {
         [WriteStatus],
     ),
     "of a VM without a token": (node(proved=False), instance(A), [WriteStatus]),
-    "proved for another VM of the same name": (node(), replace(vm(), id="43"), [WriteStatus]),
+    "of a VM with a token, with another id in its label": (
+        node(),
+        replace(vm(), id="43"),
+        [RevokeToken, PatchNode, WriteStatus, Emit],
+    ),
+    "of a recreated VM that has no token yet": (
+        node(),
+        replace(vm(), id="43", metadata={}),
+        [WriteStatus],
+    ),
     "whose VM is gone": (node(proved=False), None, [DeleteNode, WriteStatus]),
     "proved, with all labels": (node(), vm(), [WriteStatus]),
     "proved, with a changed label": (
@@ -109,7 +118,8 @@ PREDECESSORS: dict[str, tuple[Node, NodeGroup, list[type[Action]], list[str]]] =
     "the group has no bootstrap, and the Node is not proved": (node(proved=False), WITHOUT_BOOTSTRAP, [PatchNode, WriteStatus], []),
     "the group has no bootstrap, and the new kubelet has reported": (node(labels=BOOTED, boot="second"), WITHOUT_BOOTSTRAP, [PatchNode, WriteStatus], []),
     "the group has no bootstrap, and the new kubelet has not reported": (node(labels=BOOTED, boot="first"), WITHOUT_BOOTSTRAP, [WriteStatus], []),
-    "the group has bootstrap": (node(labels=BOOTED, boot="second"), group(), [WriteStatus], ["inject_token"]),
+    "the group has bootstrap": (node(silent=True), group(), [WriteStatus], ["inject_token"]),
+    "the group has bootstrap, and the Node still reports": (node(), group(), [WriteStatus], []),
 }  # fmt: skip
 
 
@@ -608,13 +618,13 @@ MESSAGES: dict[str, tuple[ObservedNodes, str, str]] = {
             instances={A: vm(), B: vm(B, started=TWO_HOURS_AGO)},
         ),
         "NodeDeleted",
-        f"Node {B} was deleted; its VM is running. Restart the kubelet on the VM, or delete the VM so "
+        f"Node {B} was deleted; its VM is running. Restart its kubelet or reset the VM, or delete the VM so "
         "that it is recreated.",
     ),
     "the next observation of the VM of a BULK slice names what to do": (
         on_resync(node(), known=COMPLETE, instances={A: vm(), B: vm(B, started=TWO_HOURS_AGO)}),
         "NodeDeleted",
-        f"Node {B} was deleted; its VM is running. Restart the kubelet on the VM. Do not delete VMs of "
+        f"Node {B} was deleted; its VM is running. Restart its kubelet or reset the VM. Do not delete VMs of "
         "a BULK slice: Compute Engine does not recreate them.",
     ),
     "several deleted Nodes": (
@@ -624,7 +634,7 @@ MESSAGES: dict[str, tuple[ObservedNodes, str, str]] = {
             instances={A: vm(started=TWO_HOURS_AGO), B: vm(B, started=TWO_HOURS_AGO)},
         ),
         "NodeDeleted",
-        f"Nodes {A}, {B} were deleted; their VMs are running. Restart the kubelets on the VMs, or "
+        f"Nodes {A}, {B} were deleted; their VMs are running. Restart their kubelets or reset the VMs, or "
         "delete the VMs so that they are recreated.",
     ),
     "a recreated VM has not joined": (

@@ -27,7 +27,6 @@ def about(**facts: Any) -> Input:
         "chips": 4,
         "max_run": None,
         "completed_at": None,
-        "all_joined_until": NOW,
     }
     return Input(**slice_facts | facts)
 
@@ -52,7 +51,7 @@ def of_age(created: timedelta, ready: bool = False, **fields: Any) -> Node:
 
 
 COMPLETE: dict[str, Any] = {"completed_at": NOW - 60 * MINUTE}
-OLD = {**COMPLETE, "started": NOW - 61 * MINUTE}
+OLD = {**COMPLETE, "started": NOW - 61 * MINUTE, "had_node": True}
 DAY: dict[str, Any] = {"max_run": timedelta(hours=24), "event_loss": Reason.NODE_LOST}
 HALF_HOUR: dict[str, Any] = {"max_run": 30 * MINUTE, "event_loss": Reason.NODE_LOST}
 REJECTED: dict[str, Any] = {"new_rejection": Reason.JOIN_DENIED}
@@ -105,29 +104,8 @@ CASES: dict[str, tuple[Input, str]] = {
     "a VM waits for capacity": (missing("PENDING", NOW - timedelta(days=3)), "AwaitingNodeJoin"),
     "a VM was stopped before it could join": (missing("TERMINATED"), "AwaitingNodeJoin"),
     "a VM was stopped before it had joined in time": (missing("TERMINATED", NOW - 15 * MINUTE), "NodeJoinTimeout"),
-    "a VM is older than the complete slice": (missing(**OLD), "NodeDeleted"),
+    "a VM has had a Node": (missing(**OLD), "NodeDeleted"),
     "a VM is older than the slice, which was never complete": (missing(started=NOW - 61 * MINUTE), "NodeJoinTimeout"),
-    "a VM was started before a Node was missing": (missing(**COMPLETE, started=NOW - 11 * MINUTE, all_joined_until=NOW - 5 * MINUTE), "NodeDeleted"),
-    "a VM was started about when a Node was missing": (missing(**COMPLETE, started=NOW - 10 * MINUTE, all_joined_until=NOW - 5 * MINUTE), "AwaitingNodeJoin"),
-    "a VM was started before its loss was reported": (missing(**OLD, earlier=reported("NodeLost", NOW - 50 * MINUTE), is_outdated=True), "NodeDeleted"),
-    "a VM was started since its loss was reported": (
-        missing(
-            **COMPLETE,
-            started=NOW - 10 * MINUTE,
-            earlier=reported("NodeLost", NOW - 5 * MINUTE),
-            is_outdated=True,
-        ),
-        "AwaitingNodeJoin",
-    ),
-    "a VM was started since its Node was reported as deleted": (
-        missing(
-            **COMPLETE,
-            started=NOW - 10 * MINUTE,
-            earlier=reported("NodeDeleted", NOW - 5 * MINUTE),
-            is_outdated=True,
-        ),
-        "AwaitingNodeJoin",
-    ),
     "a Node has another name": (missing(is_misnamed=True), "NodeNameMismatch"),
     "a Node of a VM older than the slice has another name": (missing(is_misnamed=True, **OLD), "NodeNameMismatch"),
     "a Node has another name, and the VM waits for capacity": (missing("PENDING", is_misnamed=True), "AwaitingNodeJoin"),

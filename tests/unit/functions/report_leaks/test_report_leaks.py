@@ -13,6 +13,8 @@ from functions.report_leaks.decide import ReportLeak, decide
 from functions.report_leaks.leaks import MIG_SERVICE, POLICY_SERVICE, TEMPLATE_SERVICE, Leak
 from functions.report_leaks.observe import MAX_LEAKS, LeakWork, ObservedLeaks, observe
 from shared.base.logs import make_logger
+from shared.base.names import RESOURCE_NAME_LABEL
+from shared.base.timestamps import render_time
 from shared.frame.plan import Fail, StaleObservation
 from shared.ports.errors import CallError, OutOfTimeError
 from shared.ports.gce.calls import Gce
@@ -47,6 +49,7 @@ EXISTING: dict[str, Any] = {
     "find_policy": replace(policy(), description=MARK),
     "find_template": replace(template(), description=MARK),
     "list_managed_instances": MEMBERS,
+    "list_all_nodes": [],
 }
 
 
@@ -112,10 +115,44 @@ def test_a_slice_is_leaked_if_its_resources_exist_without_its_group(
     assert (observed.resources, observed.failures, observed.left) == (3, (), 0)
 
 
-def test_the_groups_are_not_listed_if_no_resource_was_listed() -> None:
-    leaks, reads = work(list_named=[])
-    assert observe(leaks) == ObservedLeaks((), 0, (), 0)
-    assert "list_groups" not in reads.calls
+def raw_node(name: str = f"{RESOURCE}-ab12", label: str = "", age: int = 60) -> dict[str, Any]:
+    created = render_time(NOW - timedelta(minutes=age))
+    labels = {RESOURCE_NAME_LABEL: label} if label else {}
+    return {"metadata": {"name": name, "creationTimestamp": created, "labels": labels}}
+
+
+NODES: dict[str, tuple[dict[str, Any], list[dict[str, Any]], bool]] = {
+    "no group has its name": (raw_node(), [], True),
+    "no group has its label": (raw_node("a", RESOURCE), [], True),
+    "it is younger than an hour": (raw_node(age=59), [], False),
+    "it is not ours": (raw_node("gke-a"), [], False),
+    "its group exists": (raw_node(), [raw_group(labels={RESOURCE_NAME_LABEL: RESOURCE})], False),
+    "its group is deleted without our finalizer": (
+        raw_node(),
+        [
+            raw_group(
+                labels={RESOURCE_NAME_LABEL: RESOURCE}, deletionTimestamp="x", finalizers=["a"]
+            )
+        ],
+        True,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", NODES.values(), ids=NODES)
+def test_a_node_without_a_group_is_reported(
+    case: tuple[dict[str, Any], list[dict[str, Any]], bool],
+) -> None:
+    node, groups, expected = case
+    observed = observe(work(list_named=[], list_groups=groups, list_all_nodes=[node])[0])
+    assert observed.nodes == ((node["metadata"]["name"],) if expected else ())
+    assert decide(observed, NOW).outcome == ("LeaksFound" if expected else "NoLeaks")
+
+
+@pytest.mark.parametrize("failure", [FORBIDDEN, SLOW])
+def test_nodes_that_cannot_be_listed_do_not_stop_the_report_of_slices(failure: Exception) -> None:
+    observed = observe(work(list_all_nodes=failure)[0])
+    assert (len(observed.leaks), observed.failures) == (1, (failure,))
 
 
 def test_a_project_that_cannot_be_listed_does_not_stop_the_others() -> None:

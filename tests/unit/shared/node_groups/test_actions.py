@@ -319,7 +319,7 @@ def test_the_bootstrap_group_of_a_token_depends_on_the_approver(
     assert base64.b64decode(manifest["data"]["auth-extra-groups"]).decode() == bootstrap_group
 
 
-@pytest.mark.parametrize("uid, revoked", [("new", ["abcdef"]), ("stale", []), (None, [])])
+@pytest.mark.parametrize("uid, revoked", [("new", ["abcdef"]), (None, [])])
 def test_a_token_is_revoked_if_the_vm_has_joined_meanwhile(
     uid: str | None, revoked: list[str]
 ) -> None:
@@ -327,9 +327,7 @@ def test_a_token_is_revoked_if_the_vm_has_joined_meanwhile(
     node = None if uid is None else {"metadata": {"uid": uid}}
     cluster = SimpleNamespace(find_node={"vm": node}.__getitem__, delete_token_secret=calls.append)
     group_work, _ = work(None, Status())
-    RevokeIfJoined("abcdef", "vm", "stale").apply(
-        replace(group_work, cluster=cast("Cluster", cluster))
-    )
+    RevokeIfJoined("abcdef", "vm").apply(replace(group_work, cluster=cast("Cluster", cluster)))
     assert calls == revoked
 
 

@@ -108,6 +108,7 @@ def test_the_metadata_contains_the_endpoint_of_the_spec_unchanged() -> None:
         "kubeadm-join-token-expires": "2026-03-01T13:00:00Z",
         "kubeadm-control-plane-ip": "[fd00::2]:443",
         "kubeadm-ca-hash": PIN,
+        "kubeadm-join-token-vm-started": "",
     }
 
 

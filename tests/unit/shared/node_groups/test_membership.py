@@ -1,16 +1,27 @@
+# ruff: noqa: E501  (a table reads best with a row on a line)
 """A Node is matched to a VM by its proof, the VM's key and the boot id, never by a time."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
-from shared.base.names import BOOT_ID_LABEL, VM_ID_LABEL
-from shared.node_groups.membership import build_node_patch, is_match, is_stale
+from shared.base.names import BOOT_ID_LABEL, VM_ID_LABEL, VM_STARTED_KEY
+from shared.node_groups.bootstrap import TOKEN_LIFE, Token
+from shared.node_groups.membership import (
+    build_node_patch,
+    had_node,
+    is_match,
+    is_stale,
+    may_delete,
+)
+from shared.node_groups.status import Condition, Pending, Status, Type
 from shared.ports.gce.values import Instance
 from shared.ports.kubernetes.nodes import Node
-from tests.support.builders import group
+from tests.support.builders import NOW, group
+from tests.support.compute import instance
 from tests.unit.functions.label_node.objects import A, node, vm
 
 WITH_TOKENS = group()
@@ -36,7 +47,7 @@ JOINED_WITH_TOKEN: dict[str, tuple[Node, Instance, bool, bool]] = {
     ),
     "proved": (node(), vm(), True, False),
     "proved, of a VM that reboots": (node(silent=True), vm(), True, False),
-    "proved for another id": (node(), RENEWED, False, True),
+    "proved for another id, beside a token: the label was changed": (node(), RENEWED, True, False),
     "proved for another id, of a VM without token": (node(), RENEWED_KEYLESS, False, True),
     "proved for this id, and the VM's key was removed": (node(), KEYLESS, True, False),
     "proved for this id, not reporting, and the VM's key was removed": (
@@ -104,3 +115,58 @@ def test_the_recorded_boot_is_updated_after_a_reboot_if_the_vm_was_read() -> Non
 @pytest.mark.parametrize("boot", ["", "-", "a b", "x" * 64])
 def test_a_boot_id_that_is_no_label_value_is_not_recorded(boot: str) -> None:
     assert BOOT_ID_LABEL not in labels(node(A, proved=False, boot=boot), vm())
+
+
+MINUTE = timedelta(minutes=1)
+GIVEN = NOW - 30 * MINUTE
+
+
+def started(ago: int, *, recorded: str | None = None) -> Instance:
+    """A VM with a token of half an hour ago; by default its metadata records its last start."""
+    token = Token("oldold", "o" * 16, GIVEN + TOKEN_LIFE)
+    found = instance(A, token=token, started=NOW - ago * MINUTE)
+    metadata = (
+        dict(found.metadata) if recorded is None else {**found.metadata, VM_STARTED_KEY: recorded}
+    )
+    return replace(found, metadata=metadata)
+
+
+def status(completed: bool = False, missing: int | None = None, **pending: int) -> Status:
+    """``missing``: since how many minutes a Node is missing; ``pending``: the VM's reason, and since."""
+    joined = Condition(
+        "True" if missing is None else "False", "", "", NOW - (missing or 0) * MINUTE, 1
+    )
+    return Status(
+        completed_at=NOW - 20 * MINUTE if completed else None,
+        conditions={Type.NODES_JOINED: joined},
+        pending=tuple(Pending(A, why, NOW - since * MINUTE) for why, since in pending.items()),
+    )
+
+
+HAD_NODE: dict[str, tuple[Instance, Status, bool]] = {
+    "nothing shows it": (started(40), status(missing=10), False),
+    "its Node was deleted": (started(40), status(NodeDeleted=10), True),
+    "its Node was deleted, and it has restarted": (started(5, recorded="another start"), status(NodeDeleted=10), False),
+    "its Node was deleted, and its start was not known": (started(25, recorded=""), status(NodeDeleted=10), True),
+    "its Node was deleted, its start was not known, and it has restarted": (started(24, recorded=""), status(NodeDeleted=10), False),
+    "its Node was deleted, and it has no token": (KEYLESS, status(NodeDeleted=10), False),
+    "it waits for its join": (started(40), status(AwaitingNodeJoin=10), False),
+    "it is older than the complete slice": (started(40), status(completed=True), True),
+    "it was started six minutes before a Node was missing": (started(40), status(True, 34), True),
+    "it was started five minutes before a Node was missing": (started(40), status(True, 35), False),
+    "it was started six minutes before it was lost": (started(40), status(True, 1, NodeLost=34), True),
+    "it was started five minutes before it was lost": (started(40), status(True, 1, NodeLost=35), False),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", HAD_NODE.values(), ids=HAD_NODE)
+def test_a_vm_had_a_node_since_its_last_start(case: tuple[Instance, Status, bool]) -> None:
+    vm_, known, expected = case
+    assert had_node(WITH_TOKENS, known, vm_, NOW) is expected
+
+
+@pytest.mark.parametrize("silent, vm_exists, allowed", [(False, True, False), (True, True, True), (False, False, True)])  # fmt: skip
+def test_no_node_is_deleted_whose_vm_exists_and_whose_kubelet_reports(
+    silent: bool, vm_exists: bool, allowed: bool
+) -> None:
+    assert may_delete(node(silent=silent), vm_exists=vm_exists) is allowed
