@@ -10,25 +10,25 @@ Triggers:
 
 The words of this folder, in reading order:
 
-1. A Node *matches* a VM (`membership.is_match`) if its providerID is the VM's, its name up to the first
-   dot is the VM's name, and it is not stale. The group's MIG must list the VM as its member, and the VM
-   must have got a token of ours, unless VMs join by other means. An Event reports a VM with the name of
-   a member that the MIG does not list.
-2. A Node is *stale* (`membership.is_stale`) if it remains from an earlier VM with this VM's name.
-3. The *proof* of a match is the VM's id in a label of the Node, which a kubelet cannot write. If a VM is
+1. A VM is a *member* if the MIG's list of its members has it. Others with such a name are reported.
+2. A Node *matches* a member (`membership.is_match`) if its providerID is the VM's, its name up to the
+   first dot is the VM's name, and it is not stale. The VM must have got a token of ours, unless VMs join
+   by other means.
+3. A Node is *stale* (`membership.is_stale`) if it remains from an earlier VM with this VM's name.
+4. The *proof* of a match is the VM's id in a label of the Node, which a kubelet cannot write. If a VM is
    not read, a Node with proof counts as matching. If it is read again, the Node must still match, but
    needs no token in the metadata any more.
-4. A Node is *misnamed* if its providerID is that of a VM of the group and its name is not.
-5. A VM has *joined* if a Node matches it. It is *ready* if, besides, it runs and its Node is ready and
+5. A Node is *misnamed* if its providerID is that of a VM of the group and its name is not.
+6. A VM has *joined* if a Node matches it. It is *ready* if, besides, it runs and its Node is ready and
    offers all chips.
-6. The slice is *complete* from its first Ready on (``completed_at``).
-7. A VM is *down* if it does not run, and *gone* if it or its Node does not exist any more.
-8. It is *lost* if an event reports its end, if it had joined and is down, or if the slice was complete
+7. The slice is *complete* from its first Ready on (``completed_at``).
+8. A VM is *down* if it does not run, and *gone* if it or its Node does not exist any more.
+9. It is *lost* if an event reports its end, if it had joined and is down, or if the slice was complete
    and it is gone.
-9. The *earlier* entry about a VM (`Status.pending`) has the reason why it was not ready, and since when.
-   It is *outdated* if what was read since contradicts it. Otherwise its reason stays.
-10. A *rejection* is a reason that approve_join has reported. It lasts until the VM joins or stops.
-11. A trigger is *debounced* if the count is left to a later one (`observe.is_debounced`).
+10. The *earlier* entry about a VM (`Status.pending`) has the reason why it was not ready, and since
+    when. It is *outdated* if what was read since contradicts it. Otherwise its reason stays.
+11. A *rejection* is a reason that approve_join has reported. It lasts until the VM joins or stops.
+12. A trigger is *debounced* if the count is left to a later one (`observe.is_debounced`).
 
 What is done to a Node depends on its VM:
 
@@ -43,9 +43,9 @@ Nodes are listed by the resource-name label. Kubelets that join with our tokens 
 step labels other Nodes. A Node that has no label yet, or has lost it, is read by its name.
 
 The step owns the conditions NodesJoined (tear_down writes it during a deletion) and InterconnectReady.
-It triggers inject_token for VMs whose Nodes are stale, and both inject_token and
-create_resources if their conditions contradict what it has observed. A group that is not served any
-more, but accepted, is such a contradiction.
+It triggers inject_token for VMs whose Nodes are stale, and both inject_token and create_resources if
+their conditions contradict what it has observed. A group that is not served any more, but accepted, is
+such a contradiction.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ class ObservedNodes:
 
     @cached_property
     def vms(self) -> Mapping[str, Instance]:
-        """The VMs that were read and are the group's own."""
+        """The VMs that were read and are members of the group's MIG."""
         return {vm: one for vm, one in self.instances.items() if one is not None and one.is_member}
 
     @cached_property

@@ -45,7 +45,7 @@ class Input:
     event_loss: Reason | None = None  # from the trigger's event, unless the VM was started after it
     is_gone: bool = False  # the slice was complete, and the VM does not exist or a Node was deleted
     new_rejection: Reason | None = None  # from the trigger, if it is a message of ``approve_join``
-    exists: bool = False  # it was read and is the group's
+    exists: bool = False  # it was read and is a member of the MIG
     is_down: bool = False  # it was read and does not run, or was not read and is reported lost
     instance: Instance | None = None  # ``None``: the VM does not exist or was not read
     node: Node | None = None  # the Node with which the VM has joined
@@ -140,10 +140,8 @@ RULES: tuple[tuple[Reason, Callable[[Input], bool]], ...] = (
     (Reason.NODE_NAME_MISMATCH, lambda vm: vm.lacks_node and vm.is_misnamed),
     (Reason.JOIN_DENIED, lambda vm: vm.rejection == Reason.JOIN_DENIED),
     (Reason.JOIN_NOT_APPROVED, lambda vm: vm.rejection == Reason.JOIN_NOT_APPROVED),
-    # It is not known why the VM has not joined.
     (Reason.NODE_JOIN_TIMEOUT, lambda vm: vm.lacks_node and vm.is_late),
     (Reason.DEVICE_PLUGIN_MISSING, lambda vm: vm.lacks_chips),
-    # The Node is not ready, or was not a moment ago.
     (Reason.NODE_NOT_READY, lambda vm: vm.node is not None and not vm.is_starting),
     # Nothing is wrong yet: the VM waits for capacity or joins, or its Node starts.
     (Reason.AWAITING_NODE_JOIN, lambda _: True),

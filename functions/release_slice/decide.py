@@ -99,7 +99,7 @@ def plan_slice(one: ObservedSlice, now: datetime) -> Each:
     words = {"name": existing.name, "failure": existing.message, "user": user, "why": why}
     row = one.find_row(now)
     if "deletionTimestamp" in (one.jobset or {}).get("metadata", {}):
-        # It may be applied again, too, when it is gone: after its Pods and their grace period.
+        # The JobSet may be applied again when it is gone, which takes until its Pods have ended.
         now += RELEASE_AFTER
     return Each(existing.name, build_actions(row, existing, words, one.wording, now), row.outcome)
 

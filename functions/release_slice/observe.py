@@ -215,7 +215,8 @@ def match_jobsets(
     slices: Sequence[Slice],
     jobsets: Mapping[tuple[str, str], Mapping[str, Any] | None],
 ) -> tuple[ObservedSlice, ...]:
-    """Each slice with its JobSet and, if a JobSet counts completed Jobs, with its Job."""
+    """Each slice with its JobSet and, if a JobSet counts completed Jobs, with its Job. Jobs are listed
+    once: those of the only JobSet, or all."""
     found = {one.owner.jobset_key: jobsets.get(one.owner.jobset_key) for one in slices}
     only = next(iter(found)) if len(found) == 1 else ()
     wanted = {one.owner.full_job for one in slices}

@@ -163,8 +163,8 @@ def _plan_delete_of_rest(
     )
     rest = message_about(observed.group, Cause.CONTINUED, now)
     is_all_gone = all(one.resource.state is State.GONE for one in transitions.values())
-    # The end of the last delete continues beside another invocation: otherwise nothing would end the
-    # deletion before the next resync.
+    # Nodes that another invocation may be deleting are left to it, and by a resync the finalizer, too.
+    # The end of the last delete goes on: otherwise the finalizer would stay until the next resync.
     if nodes and observed.are_nodes_being_deleted(now) and (observed.is_resync or not is_all_gone):
         if is_all_gone:
             return Plan("AwaitingNodes", first=(write,))

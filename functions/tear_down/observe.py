@@ -21,7 +21,7 @@ from shared.triggers.message import Cause
 from shared.triggers.trigger import LogTrigger
 
 _LONGEST_INVOCATION = timedelta(seconds=30)
-"""For longer than this after its observation, an invocation sends no call."""
+"""An invocation sends no call later than this after its observation."""
 
 
 @dataclass(frozen=True)
@@ -39,8 +39,8 @@ class ObservedRemains:
     """Whether the trigger is a resync. Only then a failed delete is retried. The end of a failed delete
     triggers the step, too: if that retried it, retries would follow each other immediately."""
     is_continuation: bool = False
-    """Whether another invocation may have ended at the Nodes: the trigger was redelivered, or continues
-    a plan."""
+    """Whether the trigger was redelivered or continues a plan: then the invocation that was deleting the
+    Nodes has ended."""
     vms_left: frozenset[str] = frozenset()
     """VMs that exist although the MIG is gone. Their Nodes are not deleted."""
     notes: tuple[str, ...] = ()
@@ -98,7 +98,11 @@ Observed = ObservedBeginning | ObservedRemains | UnreadableRemains
 
 
 def observe(work: GroupWork) -> Observed:
-    """Read what is left of the group, in the order of its deletion."""
+    """Read what is left of the group, in the order of its deletion.
+
+    Before the MIG's delete begins, the Nodes, to write the first status and to cordon them. Then the
+    MIG; while it exists, nothing else is deleted. When it is gone, policy, template and Nodes.
+    """
     group = work.group
     if isinstance(group, UnreadableGroup):
         return UnreadableRemains(group, work.status)
