@@ -310,7 +310,7 @@ def audit_log(
 
 @app.command("leaks", short_help="Show leaked slices, and the commands that delete them.")
 def show_leaks(ctx: typer.Context, output: commands.Output = Format.TABLE) -> None:
-    """Show what is left of slices whose group is gone, as report_leaks does once an hour.
+    """Show what is left of slices and Nodes whose group is gone, as report_leaks does once an hour.
 
     \b
     Examples:
@@ -318,8 +318,8 @@ def show_leaks(ctx: typer.Context, output: commands.Output = Format.TABLE) -> No
       kubectl tng leaks --output json | jq -r '.[].commands[]'
     """
     observed = observe_leaks(commands.get_dependencies(ctx))
-    print_leaks(observed.leaks, output)
-    if not observed.leaks:
+    print_leaks(observed, output)
+    if not (observed.leaks or observed.nodes):
         say("No leaked slice was found.")
     if observed.left:
         say(f"{count(observed.left, 'slice')} more may be leaked; repeat this when these are gone.")

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
 from typing import Any
 
-from functions.report_leaks.leaks import Leak, render_message
+from functions.report_leaks.leaks import render_message
+from functions.report_leaks.observe import ObservedLeaks
 from replay import decisions, explain, explain_jobset, timeline_text
 from replay.explain import Explanation, StepExplanation
 from replay.explain_jobset import JobSetExplanation
@@ -20,7 +21,7 @@ from replay.publications import Sent
 from replay.text import printable, render_age
 from replay.timeline import Timeline
 from replay.timeline import to_document as timeline_document
-from shared.base.names import topic_id
+from shared.base.names import is_dns_subdomain, topic_id
 from shared.base.reasons import find_entry
 
 _WIDE = 100_000
@@ -108,14 +109,21 @@ def print_timeline(timeline: Timeline, price: float | None, form: Format) -> Non
             print_paragraph(paragraph, " " * (len(first) + 2))
 
 
-def print_leaks(found: Sequence[Leak], form: Format) -> None:
-    """Leaked slices, and the commands that delete them, each on a line."""
-    described = [(render_message(leak), list(render_commands(leak))) for leak in found]
+def print_leaks(observed: ObservedLeaks, form: Format) -> None:
+    """Leaked slices and Nodes, and the commands that delete them, each on a line."""
+    described = [
+        (f"{render_message(leak)} To delete them, run in this order:", list(render_commands(leak)))
+        for leak in observed.leaks
+    ]
+    if observed.nodes:
+        deletions = [f"kubectl delete node {n}" for n in filter(is_dns_subdomain, observed.nodes)]
+        message = "No TPUNodeGroup has these Nodes. When their VMs are gone, delete them:"
+        described.append((message, deletions))
     if form is Format.JSON:
         print_json([{"message": message, "commands": commands} for message, commands in described])
         return
     for message, commands in described:
-        print_paragraph(f"{message} To delete them, run in this order:")
+        print_paragraph(message)
         print("\n".join(f"{_INDENT}{command}" for command in commands))
 
 

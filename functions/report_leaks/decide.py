@@ -11,6 +11,8 @@ from shared.frame.plan import Plan
 from shared.triggers import routes
 
 NODES_LEFT = "NodesWithoutGroup"
+SEE_COMMANDS = "To see the commands that delete them: kubectl tng leaks"
+"""A command to paste does not belong into a log, which others may write, too."""
 LEAKED = "LeakedSlice"
 """The decision in each leaked slice's log line. An alert in infra/terraform counts these lines."""
 
@@ -31,8 +33,7 @@ class ReportLeak:
             slice=leak.name,
             project=leak.project,
             vms=len(leak.vms),
-            # A command to paste does not belong into a log, which others may write, too.
-            note=f"{render_message(leak)} To see the commands that delete them: kubectl tng leaks",
+            note=f"{render_message(leak)} {SEE_COMMANDS}",
         )
 
     def describe(self) -> str:
@@ -46,14 +47,14 @@ class ReportNodes:
     nodes: tuple[str, ...]
 
     def apply(self, work: LeakWork) -> None:
-        names, more = " ".join(self.nodes[:MAX_NAMED_VMS]), len(self.nodes) - MAX_NAMED_VMS
+        names, more = ", ".join(self.nodes[:MAX_NAMED_VMS]), len(self.nodes) - MAX_NAMED_VMS
         work.log.warning(
             f"report_leaks: {NODES_LEFT}",
             step=routes.REPORT_LEAKS,
             decision=NODES_LEFT,
             nodes=len(self.nodes),
-            note="No TPUNodeGroup has these Nodes. They stay until you delete them, and remove their "
-            f"finalizers: kubectl delete node {names}{f' (and {more} more)' if more > 0 else ''}",
+            note=f"No TPUNodeGroup has the Nodes {names}{f' and {more} more' if more > 0 else ''}. They "
+            f"stay until you delete them, and remove their finalizers. {SEE_COMMANDS}",
         )
 
     def describe(self) -> str:

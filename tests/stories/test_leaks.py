@@ -174,7 +174,7 @@ def test_nodes_without_a_group_are_reported_each_hour_with_the_command() -> None
     lines = [one for one in harness.log.lines if one.get("decision") == "NodesWithoutGroup"]
     assert [(one["severity"], one["nodes"]) for one in lines] == [("WARNING", 2)] * 2
     assert lines[0]["note"] == (
-        "No TPUNodeGroup has these Nodes. They stay until you delete them, and remove their finalizers: "
-        f"kubectl delete node {kept} {late}"
+        f"No TPUNodeGroup has the Nodes {kept}, {late}. They stay until you delete them, and remove "
+        "their finalizers. To see the commands that delete them: kubectl tng leaks"
     )
     assert sorted(helpers.nodes(harness)) == [kept, late]

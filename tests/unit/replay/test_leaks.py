@@ -27,6 +27,7 @@ LEAK = Leak(
         ListedResource("p", POLICY_SERVICE, "us-central1", NAME, "", None),
     ),
 )
+NODES = "No TPUNodeGroup has these Nodes. When their VMs are gone, delete them:"
 COMMANDS = (
     f"gcloud compute instance-groups managed delete {NAME} --zone=us-central1-c --project=p",
     f"gcloud compute instance-templates delete {NAME} --project=p",
@@ -55,9 +56,10 @@ def test_a_leaked_slice_is_shown_with_the_commands_that_delete_it() -> None:
     head, *rest = result.stdout.splitlines()
     assert head.startswith("TPUNodeGroup default/training (uid ")
     assert head.endswith("running VMs are billed. To delete them, run in this order:")
-    assert rest == [f"    {command}" for command in commands]
-    [document] = tool.json("leaks")
-    assert document["commands"] == commands
+    nodes = [f"kubectl delete node {node}" for node in sorted(helpers.nodes(tool.harness))]
+    assert rest == [*(f"    {one}" for one in commands), NODES, *(f"    {one}" for one in nodes)]
+    document, left = tool.json("leaks")
+    assert (document["commands"], left["commands"]) == (commands, nodes)
     assert f"managed instance group {name} with 2 VMs" in document["message"]
     assert tool.harness.simulation.gce.leftovers() == before
     assert tool.published == []
@@ -84,6 +86,21 @@ def test_a_name_that_a_shell_may_read_as_more_is_in_no_command(field: str, text:
     change: dict[str, Any] = {field: text}
     bad = replace(LEAK.resources[0], **change)
     assert list(render_commands(replace(LEAK, resources=(bad,)))) == []
+
+
+def test_nodes_without_a_group_are_shown_with_the_commands_that_delete_them(tool: Tool) -> None:
+    names = [f"{NAME}-{suffix}" for suffix in ("aaaa", "bbbb")]
+    for name in names:
+        node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}}
+        headers = helpers.as_kubelet(name)
+        tool.harness.simulation.admin("POST", "/api/v1/nodes", node, **headers)
+    tool.harness.run_for(timedelta(hours=2))
+    result = tool.run("leaks")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout.splitlines() == [
+        NODES,
+        *(f"    kubectl delete node {name}" for name in names),
+    ]
 
 
 def test_a_cluster_without_leaks_is_reported(tool: Tool) -> None:

@@ -164,6 +164,7 @@ def applied(manifest: dict[str, Any], part: tuple[str, ...]) -> dict[str, Any]:
 
 LARGE: dict[str, Callable[[], dict[str, Any]]] = {
     "a Pod": lambda: applied(pod(container()), ("spec",)),
+    "a Job": lambda: applied(job(container()), ("spec", "template", "spec")),
     "a StatefulSet": lambda: applied(stateful_set(), ("spec", "template", "spec")),
 }
 
