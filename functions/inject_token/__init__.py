@@ -13,7 +13,8 @@ Any other trigger names VMs. The step does this for each of them that has not jo
 can be written (a repetition also revokes the token of a VM that has joined: an earlier attempt may have
 failed between items 3 and 4):
 
-1. Delete its stale Node (`membership.is_stale`).
+1. If it has a stale Node (`membership.is_stale`), delete that, unless its kubelet may run, and do no
+   more: when the Node is gone, label_node triggers the step.
 2. Write a new token to the metadata by one setMetadata, unless the old one is valid for ten more
    minutes. If the cluster's CA has changed since, the metadata is written with the old token and the
    hash of the new CA.

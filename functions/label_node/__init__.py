@@ -17,18 +17,19 @@ The words of this folder, in reading order:
 3. A Node is *stale* (`membership.is_stale`) if it remains from an earlier VM with this VM's name.
 4. The *proof* of a match is the VM's id in a label of the Node, which a kubelet cannot write. If a VM is
    not read, a Node with proof counts as matching. If it is read again, the Node must still match, but
-   needs no token in the metadata any more.
+   needs no token in the metadata any more. Another id in the label of a match is corrected.
 5. A Node is *misnamed* if its providerID is that of a VM of the group and its name is not.
 6. A VM has *joined* if a Node matches it. It is *ready* if, besides, it runs and its Node is ready and
    offers all chips.
-7. The slice is *complete* from its first Ready on (``completed_at``).
-8. A VM is *down* if it does not run, and *gone* if it or its Node does not exist any more.
-9. It is *lost* if an event reports its end, if it had joined and is down, or if the slice was complete
-   and it is gone.
-10. The *earlier* entry about a VM (`Status.pending`) has the reason why it was not ready, and since
+7. A VM *had a Node* (`membership.had_node`) if it certainly had one since its last start.
+8. The slice is *complete* from its first Ready on (``completed_at``).
+9. A VM is *down* if it does not run, and *gone* if it or its Node does not exist any more.
+10. It is *lost* if an event reports its end, if it had joined and is down, or if the slice was complete
+    and it is gone.
+11. The *earlier* entry about a VM (`Status.pending`) has the reason why it was not ready, and since
     when. It is *outdated* if what was read since contradicts it. Otherwise its reason stays.
-11. A *rejection* is a reason that approve_join has reported. It lasts until the VM joins or stops.
-12. A trigger is *debounced* if the count is left to a later one (`observe.is_debounced`).
+12. A *rejection* is a reason that approve_join has reported. It lasts until the VM joins or stops.
+13. A trigger is *debounced* if the count is left to a later one (`observe.is_debounced`).
 
 What is done to a Node depends on its VM:
 
