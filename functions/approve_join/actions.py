@@ -36,8 +36,7 @@ class WriteDecision:
 
 @dataclass(frozen=True)
 class Approve:
-    """Approve a request. If the API server rejects that permanently, write a log line, and publish
-    ``if_rejected``; the plan continues."""
+    """Approve a request. A permanent rejection by the API server is reported; the plan continues."""
 
     decision: WriteDecision
     node: str

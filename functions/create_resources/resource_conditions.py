@@ -46,8 +46,7 @@ _CREATED = {
 
 @dataclass(frozen=True)
 class CreationReport:
-    """What the conditions report, besides the status's entries: the resources that were read (``None``:
-    absent), and the VMs of the MIG, if they were read."""
+    """The resources that were read (``None``: absent), and the VMs of the MIG, if they were read."""
 
     found: Mapping[str, Found | None]
     members: tuple[ManagedInstance, ...] = ()

@@ -98,11 +98,8 @@ Observed = ObservedBeginning | ObservedRemains | UnreadableRemains
 
 
 def observe(work: GroupWork) -> Observed:
-    """Read what is left of the group, in the order of its deletion.
-
-    Before the MIG's delete begins, the Nodes, to write the first status and to cordon them. Then the
-    MIG; while it exists, nothing else is deleted. When it is gone, policy, template and Nodes.
-    """
+    """Read what is left of the group, in the order of its deletion: the Nodes, to cordon them; the MIG;
+    and when that is gone, policy, template and Nodes."""
     group = work.group
     if isinstance(group, UnreadableGroup):
         return UnreadableRemains(group, work.status)
