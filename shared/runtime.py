@@ -7,13 +7,16 @@ import secrets
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
 from shared.base.logs import make_logger
-from shared.frame.plan import Publish
+from shared.base.names import INSTALLATION_ANNOTATION
+from shared.base.reasons import REASONS, Reason
+from shared.frame.plan import Publish, StepRefused
 from shared.frame.step import Runtime
 from shared.ports.gce.clients import Clients
+from shared.ports.kubernetes.cluster import Cluster
 from shared.ports.kubernetes.connection import Connection
 from shared.ports.pubsub import Topics
 from shared.settings import Settings, from_environment
@@ -37,6 +40,7 @@ def get_runtime() -> Runtime:
         connection=connection,
         clients=Clients(settings.compute_endpoint),
         publish=make_publish(topics, connection),
+        find_refusal=partial(find_refusal, settings),
         now=lambda: datetime.now(UTC),
         monotonic=time.monotonic,
         random_bytes=secrets.token_bytes,
@@ -53,6 +57,23 @@ def make_publish(topics: Topics, connection: Connection) -> Publish:
         topics.publish(step, [(one.encode(), one.attributes(cluster)) for one in messages])
 
     return publish
+
+
+def find_refusal(settings: Settings, cluster: Cluster) -> StepRefused | None:
+    """Why no step may do anything: the cluster is another installation's, or nobody says whose it is.
+
+    An id that is right is cached like the cluster's own; any other is read again. Raises `CallError`.
+    """
+    found, own = cluster.get_installation_id(), settings.installation_id
+    if found == own:
+        return None
+    cluster.forget_installation_id()
+    reason = Reason.OTHER_INSTALLATION
+    facts = (
+        f"The annotation {INSTALLATION_ANNOTATION} of Namespace kube-system is "
+        f"{found or 'not set'}, and INSTALLATION_ID of the functions is {own or 'not set'}."
+    )
+    return StepRefused(reason, f"{facts} {REASONS[reason]}")
 
 
 def make_gke_client(settings: Settings) -> GkeClient | None:

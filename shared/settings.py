@@ -57,7 +57,7 @@ class Settings:
     pusher: Pusher | None = None
     """The only account whose pushes are accepted; ``None``: the platform checks that alone."""
     installation_id: str = ""
-    """The id that the annotation of the cluster's Namespace kube-system has; empty: not checked."""
+    """The id that the annotation of the cluster's Namespace kube-system must have; empty: none."""
     join_approval: JoinApproval = JoinApproval.APPROVE_JOIN
     jobset_provider: str = ""
     """The kind of JobSets' slices, of `JOBSET_PROVIDERS`; empty: JobSets get no slices."""
@@ -71,6 +71,14 @@ class Settings:
     def serves(self, project: str) -> bool:
         """Whether groups of this installation may request TPUs in a project."""
         return project in self.projects
+
+
+def describe_unserved(project: str, served: frozenset[str]) -> str:
+    """The violation of a spec whose project is not served, with what would be right."""
+    return (
+        f"spec.project: {project} is not served by this installation; it serves "
+        f"{', '.join(sorted(served))} (Terraform's variable projects)"
+    )
 
 
 def from_environment(environment: Mapping[str, str]) -> Settings:

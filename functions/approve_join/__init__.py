@@ -45,10 +45,7 @@ from shared.triggers import routes
 
 
 def open_work(invocation: Invocation, is_first_observation: bool) -> observe.JoinWork:
-    """The work on the requests that the trigger names. Raises `CallError`."""
-    # The connection keeps the id for `shared.runtime`, which adds it to published messages. Read
-    # here, so that a failure ends the invocation before anything is written.
-    invocation.cluster.get_cluster_id()
+    """The work on the requests that the trigger names."""
     return observe.JoinWork(
         **work_fields(invocation, is_first_observation=is_first_observation),
         log=invocation.runtime.log,

@@ -2,6 +2,9 @@
 
 Trigger: a message of Cloud Scheduler.
 
+The step triggers the others even if the cluster is another installation's, so that they report that and
+its end. Its own outcome is then ``OtherInstallation``, which an alert counts.
+
 Resyncs are needed because messages can be lost, and because Compute Engine logs nothing while a BULK
 group waits for capacity or when its interconnect is ready. A group that is not settled gets a resync at
 intervals that grow from a minute to half an hour with the time since its last progress. A settled group
@@ -37,5 +40,5 @@ def recover(work: Work, error: CallError) -> Plan | None:
     return Plan("SweptPartly", note=str(error), needs_attention=True)
 
 
-STEP = Step(routes.SWEEP, open_work, observe.observe, decide.decide, recover)
+STEP = Step(routes.SWEEP, open_work, observe.observe, decide.decide, recover, only_triggers=True)
 run = STEP.run

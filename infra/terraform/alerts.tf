@@ -21,6 +21,14 @@ locals {
       label       = "decision"
       meaning     = "What became of the request"
     }
+    other_installation = {
+      name        = "${var.name_prefix}-other-installation"
+      description = "Runs of the sweep in a cluster whose annotation is not this installation's id"
+      step        = "sweep"
+      decisions   = "\"OtherInstallation\""
+      label       = "decision"
+      meaning     = "OtherInstallation"
+    }
   }
 
   alert_policies = {
@@ -137,6 +145,25 @@ locals {
       group_by = ["metric.labels.decision"]
       runbook  = "a-join-was-not-approved"
       advice   = "JoinDenied: the holder of a bootstrap token requested something that no kubelet requests. A token of tpu-functions is revoked; for another token, the line names the Secret to delete. JoinNotApproved: a request has been pending for two minutes, because the VM holds another token or cannot be read. JoinApprovedElsewhere: the cluster itself approves requests by tpu-functions' tokens, so that each token can join as any Node. The lines name the request and the reason: `gcloud logging read 'jsonPayload.decision:\"Join\" AND resource.labels.service_name=\"${local.function_names["approve_join"]}\"' --project=${var.project_id} --freshness=1h --format='value(jsonPayload.note)'`."
+    }
+
+    # The sweep's line alone is counted, so that there is one alert and not one for each step. deploy.sh may need
+    # minutes between the deployment of the functions and the annotation.
+    other_installation = {
+      title     = "the cluster is another installation's"
+      condition = "The sweep has read another installation's id in the cluster, or none, for ten minutes"
+      filter = [
+        "resource.type = \"cloud_run_revision\"",
+        "metric.type = \"logging.googleapis.com/user/${local.alert_metrics.other_installation.name}\"",
+      ]
+      above    = 0
+      duration = "600s"
+      period   = "300s"
+      aligner  = "ALIGN_SUM"
+      reducer  = "REDUCE_SUM"
+      group_by = null
+      runbook  = "the-cluster-is-another-installations"
+      advice   = "Nothing is created, changed or deleted on Google Cloud; each TPUNodeGroup says so. If the cluster was restored from a backup: `./deploy.sh --restored CLUSTER`. If it is a copy, its slices are the original's. The line names both ids: `gcloud logging read 'jsonPayload.decision=\"OtherInstallation\" AND resource.labels.service_name:sweep' --project=${var.project_id} --freshness=1h --limit=1 --format='value(jsonPayload.note)'`."
     }
   }
 }

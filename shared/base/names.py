@@ -16,6 +16,8 @@ NODE_KIND = "Node"
 
 FINALIZER = "tpu-functions.dev/cleanup"
 PAUSED_ANNOTATION = "tpu-functions.dev/paused"
+INSTALLATION_ANNOTATION = "tpu-functions.dev/installation-id"
+"""On Namespace kube-system: the id of the installation whose cluster this is. deploy.sh writes it."""
 RESOURCE_NAME_LABEL = "tpu-functions.dev/resource-name"
 """On the group and on its Nodes: the name of all GCE resources of the group."""
 VM_ID_LABEL = "node-restriction.kubernetes.io/tpu-functions-vm-id"

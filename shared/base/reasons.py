@@ -24,6 +24,7 @@ class Reason(StrEnum):
     INVALID_SPEC = "InvalidSpec"
     RESOURCE_CONFLICT = "ResourceConflict"
     MANAGED_ELSEWHERE = "ManagedElsewhere"
+    OTHER_INSTALLATION = "OtherInstallation"
     PAUSED = "Paused"
     AWAITING_NODE_JOIN = "AwaitingNodeJoin"
     NODE_JOIN_TIMEOUT = "NodeJoinTimeout"
@@ -105,6 +106,10 @@ REASONS: dict[Reason, str] = {
     "not changed. Correct or delete it.",
     Reason.MANAGED_ELSEWHERE: "tpu-operator manages this group: it has its finalizers or children. "
     "Migrate the group, or leave it to tpu-operator.",
+    Reason.OTHER_INSTALLATION: "The cluster is not the one of this installation, so nothing is created, "
+    "changed or deleted on Google Cloud. If it was restored from a backup, run ./deploy.sh --restored "
+    "CLUSTER. If it is a copy, its slices are the original's: delete its groups (remove the finalizers "
+    "by hand) and the annotation, then deploy it with a Terraform state of its own.",
     Reason.PAUSED: "The annotation tpu-functions.dev/paused stops creation. Remove it to continue.",
     Reason.AWAITING_NODE_JOIN: "VMs run, or wait for capacity, and have not joined the cluster yet, or "
     f"their Nodes have just joined and are not Ready yet. {_WAIT}",

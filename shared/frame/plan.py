@@ -39,6 +39,15 @@ class NothingToDo(Exception):
         self.note = note
 
 
+class StepRefused(Exception):
+    """The step may do nothing about the object. ``outcome`` is one word, the text says why and what to
+    do."""
+
+    def __init__(self, outcome: str, note: str) -> None:
+        super().__init__(note)
+        self.outcome = outcome
+
+
 @dataclass(kw_only=True)
 class Work:
     """One observation and its execution: the ports, the time and the trigger.
@@ -106,6 +115,10 @@ class Work:
     def list_events(self) -> Iterable[Emit]:
         """The Events about what the executed actions have changed."""
         return ()
+
+    def refuse(self, refusal: StepRefused) -> Plan:
+        """The plan instead of a decision. Its only actions may be reports and messages."""
+        return Plan(refusal.outcome, note=str(refusal))
 
     def list_closing_actions(self) -> Iterable[Action]:
         """Actions after a plan that was executed without an error. Best effort."""

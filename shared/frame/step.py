@@ -10,7 +10,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -24,7 +24,7 @@ from shared.frame.execution import (
     execute,
     is_retried,
 )
-from shared.frame.plan import NothingToDo, Plan, Publish, StaleObservation, Work
+from shared.frame.plan import NothingToDo, Plan, Publish, StaleObservation, StepRefused, Work
 from shared.ports.errors import CallError, OutOfTimeError
 from shared.ports.gce.calls import Gce
 from shared.ports.gce.clients import Clients
@@ -146,6 +146,8 @@ class Runtime:
     connection: Connection
     clients: Clients
     publish: Publish
+    find_refusal: Callable[[Cluster], StepRefused | None]
+    """Why no step may do anything in this cluster; ``None``: the steps may."""
     now: Callable[[], datetime]
     monotonic: Callable[[], float]
     random_bytes: Callable[[int], bytes]
@@ -207,6 +209,8 @@ class Step(Generic[WorkT, ObservedT]):
     its plan replaces the rest of that object's actions.
     ``give_up`` returns a plan that reports a transient error, or a crash, when only the sweep retries.
     ``snapshot``: the rules by which observed values are written to the log; ``None``: they are not.
+    ``only_triggers``: the step only publishes messages. It does so even if `Runtime.find_refusal` has a
+    reason why no step may do anything, and its outcome names that.
     """
 
     name: str
@@ -217,6 +221,7 @@ class Step(Generic[WorkT, ObservedT]):
     recovers_each: bool = False
     give_up: Callable[[WorkT, Exception], Plan] | None = None
     snapshot: snapshot.Rules | None = None
+    only_triggers: bool = False
 
     def run(self, invocation: Invocation) -> Answer:
         """Observe, decide and execute, at most three times while the observation is stale."""
@@ -252,8 +257,14 @@ class Step(Generic[WorkT, ObservedT]):
             work = self.open(invocation, is_first_observation)
         except NothingToDo as nothing:
             return Answer(ACKNOWLEDGED, nothing.outcome, nothing.note)
+        refusal = None
         try:
+            refusal = invocation.runtime.find_refusal(work.cluster)
+            if refusal is not None and not self.only_triggers:
+                raise refusal
             work.observed = self.observe(work)
+        except StepRefused as found:
+            return self._execute(work.refuse(found), work, 0)
         except CallError as error:
             answer = self._recover(work, error, 0)
         else:
@@ -262,6 +273,9 @@ class Step(Generic[WorkT, ObservedT]):
             for action in work.list_closing_actions():
                 with work.best_effort():
                     action.apply(work)
+        if refusal is not None:
+            note = "; ".join(filter(None, (str(refusal), answer.note)))
+            answer = replace(answer, outcome=refusal.outcome, note=note)
         return answer
 
     def _decide(self, work: WorkT) -> Plan:

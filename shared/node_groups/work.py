@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
 from shared.base.reasons import REASONS, Reason
-from shared.frame.plan import Emit, NothingToDo, Plan, Work
+from shared.frame.plan import Emit, NothingToDo, Plan, StepRefused, Work
 from shared.frame.step import Invocation, work_fields
 from shared.node_groups import node_group, readiness, status
 from shared.node_groups.events import changes
@@ -45,6 +45,12 @@ class GroupWork(Work):
         events = changes(self.group, self.reported, self.status)
         self.reported = self.status
         return map(Emit, events)
+
+    def refuse(self, refusal: StepRefused) -> Plan:
+        """Report it in Ready, which any step computes again as soon as it is not refused."""
+        reason, text = refusal.outcome, str(refusal)
+        known = self.status.with_condition(Type.READY, False, reason, text, self.group, self.now)
+        return replace(super().refuse(refusal), first=(WriteStatus(known),))
 
     def list_closing_actions(self) -> Iterator[WriteStatus]:
         """Remove the step's entry in ``retries``, if the error is over.

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from shared.base.names import JOB_NAME
 from shared.base.pods import list_tpu_containers
 from shared.base.timestamps import guess_time
-from shared.frame.plan import Action, NothingToDo, Send, Work
+from shared.frame.plan import Action, Emit, NothingToDo, Plan, Send, StepRefused, Work
 from shared.frame.step import Invocation, work_fields
 from shared.ports.error_reasons import ErrorKind
 from shared.ports.errors import CallError
 from shared.ports.kubernetes.cluster import Cluster
 from shared.ports.kubernetes.nodes import parse_node
 from shared.settings import Settings
+from shared.slices import create_or_release
 from shared.slices.provider import Owner, Provider, Slice
 from shared.triggers.message import Message
-from shared.triggers.trigger import LogTrigger, ObjectTrigger
+from shared.triggers.trigger import LogTrigger
 
 if TYPE_CHECKING:
     from shared.ports.gke import GkeClient
@@ -48,6 +49,12 @@ class SliceWork(Work):
     def subject(self) -> Mapping[str, Any] | None:
         return self.about
 
+    def refuse(self, refusal: StepRefused) -> Plan:
+        """Report it on the Pod that waits."""
+        event = create_or_release.CREATION_REFUSED.render(self.provider, {"failure": str(refusal)})
+        reports = (Emit(event, once=True),) if self.about else ()
+        return replace(super().refuse(refusal), first=reports)
+
 
 def slice_work_fields(invocation: Invocation, *, is_first_observation: bool) -> dict[str, Any]:
     """The fields of `SliceWork`, from an invocation.
@@ -70,9 +77,6 @@ def slice_work_fields(invocation: Invocation, *, is_first_observation: bool) -> 
         invocation.facts["gke_calls"] = invocation.facts.get("gke_calls", 0) + 1
         return invocation.remaining_s()
 
-    if not isinstance(trigger, ObjectTrigger):  # only then do the steps publish messages
-        # Published messages carry the cluster's id (`shared.runtime`); once read, it is kept.
-        invocation.cluster.get_cluster_id()
     runtime = invocation.runtime
     provider = build_provider(settings, invocation.cluster, runtime.gke, runtime.now, remaining_s)
     return {

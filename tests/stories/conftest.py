@@ -50,6 +50,7 @@ FAST_ON_REAL = frozenset(
         "test_losses.py::test_a_wiped_status_is_rebuilt_without_a_second_insert",
         "test_losses.py::test_a_removed_finalizer_or_label_of_a_group_is_restored",
         "test_losses.py::test_a_recreated_vm_that_joins_by_other_means_takes_over_its_predecessors_node",
+        "test_other_installations.py::test_nothing_is_created_joined_or_deleted_until_the_ids_are_right",
         "test_regressions.py::test_a_node_of_another_machine_with_our_proof_is_not_touched",
         "test_regressions.py::test_an_invalid_time_in_a_status_does_not_keep_the_sweep_from_other_groups",
         "test_api_errors.py::test_a_message_about_a_group_whose_namespace_is_gone_is_acknowledged",

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -254,6 +255,33 @@ def template(machine_type: str = "tpu7x-standard-4t", **change: Any) -> dict[str
         **change,
     }
     return {"name": "my-template", "properties": properties}
+
+
+def identify(harness: Harness, installation: str | None) -> None:
+    """Annotate the cluster with the id of its installation, as deploy.sh does."""
+    annotations = {"tpu-functions.dev/installation-id": installation}
+    patch(harness, "/api/v1/namespaces/kube-system", {"metadata": {"annotations": annotations}})
+
+
+@contextmanager
+def mistaken(harness: Harness, annotation: str | None, setting: str) -> Iterator[list[str]]:
+    """Functions with this setting on a cluster with this annotation, which is removed at the end. Lists
+    the writes of the steps, except statuses and Events."""
+    writes: list[str] = []
+
+    def before(step: str, call: str) -> None:
+        verb, _, path = call.partition(" ")
+        if verb in ("POST", "PATCH", "PUT", "DELETE"):
+            is_report = path.startswith("/api") and path.endswith(("/status", "/events"))
+            writes.extend([] if is_report else [f"{step}: {call}"])
+
+    identify(harness, annotation)
+    harness.configure(installation_id=setting)
+    harness.hooks.before = before
+    try:
+        yield writes
+    finally:
+        identify(harness, None)
 
 
 def create_template(harness: Harness, body: Mapping[str, Any], region: str = "") -> None:

@@ -87,6 +87,26 @@ def test_a_lasting_stockout_is_reported_once_although_gke_names_another_vm_each_
     assert leader["status"]["phase"] == "Pending"
 
 
+@pytest.mark.parametrize("has_pool", [False, True], ids=["a Pod that waits", "a pool of a JobSet"])
+def test_the_pools_of_another_installation_are_neither_created_nor_deleted(
+    *, has_pool: bool
+) -> None:
+    harness = new_harness()
+    if has_pool:
+        harness.jobsets.behaviour = RUNS_FOREVER
+        post(harness)
+        until(harness, lambda: are_running(harness))
+    before, wrong = harness.gke.leftovers(), ("Pod", "NodePoolCreationFailed", "INSTALLATION_ID")
+    with helpers.mistaken(harness, "a", "b") as writes:
+        delete(harness) if has_pool else post(harness)
+        harness.run_for(HOUR)
+        assert (harness.gke.leftovers(), writes) == (before, [])
+        reported = [all(word in line for word in wrong) for line in reported_events(harness)]
+        assert reported.count(True) == (0 if has_pool else 1)
+        helpers.identify(harness, "b")
+        until(harness, lambda: is_gone(harness) if has_pool else are_running(harness))
+
+
 def requiring(key: str, *values: str) -> dict[str, Any]:
     """A change that adds a required node affinity for one of these values to a Pod."""
     expression = {"key": key, "operator": "In", "values": list(values)}

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
 from random import Random
@@ -39,6 +39,7 @@ from shared.ports.gce.clients import Clients
 from shared.ports.gke import GkeClient
 from shared.ports.kubernetes.access_settings import Kubeconfig
 from shared.ports.kubernetes.connection import Connection
+from shared.runtime import find_refusal
 from shared.settings import Settings
 from shared.triggers.message import Message
 from shared.triggers.routes import JOBSET_STEPS, ROUTES, STEPS
@@ -444,6 +445,7 @@ class Harness:
             connection=connection,
             clients=Clients("http://compute.local", prepare=lambda it: mount(it, compute)),
             publish=publish,
+            find_refusal=partial(find_refusal, self.settings[step]),
             now=OffsetClock(self.clock, self.simulation.options.clocks.functions_s).now,
             monotonic=lambda: self.clock.now().timestamp(),
             random_bytes=self._random.randbytes,

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
-from shared.base.names import SYSTEM_NAMESPACE
+from shared.base.names import INSTALLATION_ANNOTATION, SYSTEM_NAMESPACE
 from shared.ports.kubernetes.connection import Connection
 from shared.ports.kubernetes.events import EventCalls
 from shared.ports.kubernetes.groups import GroupCalls
@@ -27,7 +27,7 @@ _GROUPS_KEPT = timedelta(seconds=5)
 
 
 class Cluster(GroupCalls, NodeCalls, TokenCalls, SigningRequestCalls, WorkloadCalls, EventCalls):
-    """The cluster, for one invocation of a step, with its id, its CA and its options, each read once."""
+    """The cluster, for one invocation of a step. Its ids, its CA and its options are read once."""
 
     def __init__(self, connection: Connection, step: str, remaining_s: Callable[[], float]) -> None:
         super().__init__(connection, step, remaining_s)
@@ -35,13 +35,25 @@ class Cluster(GroupCalls, NodeCalls, TokenCalls, SigningRequestCalls, WorkloadCa
 
     def get_cluster_id(self) -> str:
         """The uid of the namespace ``kube-system``, read once for each kubeconfig."""
-        self._connection.session(self._remaining_s)  # forgets the id if it may be another cluster
+        return self._get_constant("cluster")
+
+    def get_installation_id(self) -> str:
+        """The id of the installation whose cluster this is, read with the cluster's id; empty: none."""
+        return self._get_constant("installation")
+
+    def forget_installation_id(self) -> None:
+        """Read the id again when it is next needed: it is not the expected one, and may be corrected."""
+        self._connection.constants.pop("installation", None)
+
+    def _get_constant(self, name: str) -> str:
+        self._connection.session(self._remaining_s)  # forgets them if it may be another cluster
         constants = self._connection.constants
-        known = constants.get("cluster")
-        if known is None:
-            found = self._call("GET", _NAMESPACES.one("kube-system"))
-            known = constants["cluster"] = str(found["metadata"]["uid"])
-        return known
+        if name not in constants:
+            metadata = self._call("GET", _NAMESPACES.one("kube-system"))["metadata"]
+            constants["cluster"] = str(metadata["uid"])
+            annotations = metadata.get("annotations") or {}
+            constants["installation"] = str(annotations.get(INSTALLATION_ANNOTATION, ""))
+        return constants[name]
 
     def get_ca_certificate(self, now: datetime) -> str:
         """The cluster's CA in PEM form, read every ten minutes; empty while it is not published."""

@@ -14,9 +14,9 @@ from shared.ports.kubernetes.access_settings import Access
 class Connection:
     """The connection to the cluster: opened when it is first needed, then kept for the process.
 
-    ``constants`` caches the cluster's id, which never changes, and ``cached`` what is read seldom, with
-    the time until which it is cached. Both are cleared when a kubeconfig has changed: it may be another
-    cluster.
+    ``constants`` caches the ids of the cluster and its installation, and ``cached`` what is read seldom,
+    with the time until which it is cached. Both are cleared when a kubeconfig has changed: it may be
+    another cluster.
     """
 
     def __init__(self, access: Access, *, prepare: Callable[[Any], None] | None = None) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
+from typing import cast
 
 import pytest
 
@@ -32,7 +33,10 @@ from shared.node_groups.status import (
 )
 from shared.node_groups.work import WriteStatus
 from shared.ports.gce.values import Mig
-from tests.support.builders import NOW, RESOURCE, group, unreadable_group
+from shared.ports.kubernetes.cluster import Cluster
+from shared.runtime import find_refusal
+from tests.support.builders import NOW, RESOURCE, SETTINGS, group, unreadable_group
+from tests.support.reads import Reads
 from tests.unit.functions.label_node.objects import B, observed
 
 CLOUD_MESSAGE, CODE = "The error of Compute Engine", "ITS_CODE"
@@ -129,6 +133,14 @@ def _rejected(*, has_operator_children: bool) -> ReadyMessage:
     return ReadyMessage(message, "" if has_operator_children else "spec.nodeLocation")
 
 
+def _refused() -> ReadyMessage:
+    """Return the message for a group in a cluster that is annotated as another installation's."""
+    answers = {"get_installation_id": "a", "forget_installation_id": None}
+    refusal = find_refusal(SETTINGS, cast("Cluster", Reads(answers)))
+    assert refusal is not None
+    return ReadyMessage(str(refusal), "tpu-functions.dev/installation-id")
+
+
 def _described(
     *, mig: Resource = EXISTING, is_paused: bool = False, target_size: int = 2, creating: int = 0
 ) -> ReadyMessage:
@@ -159,6 +171,7 @@ MESSAGES: dict[Reason, Callable[[], ReadyMessage]] = {
     Reason.INVALID_SPEC: partial(_rejected, has_operator_children=False),
     Reason.RESOURCE_CONFLICT: partial(_described, target_size=3),
     Reason.MANAGED_ELSEWHERE: partial(_rejected, has_operator_children=True),
+    Reason.OTHER_INSTALLATION: _refused,
     Reason.PAUSED: partial(_described, mig=Resource(RESOURCE), is_paused=True),
     Reason.DEVICE_PLUGIN_MISSING: partial(_joined, Reason.DEVICE_PLUGIN_MISSING),
     Reason.NODE_NOT_READY: partial(_joined, Reason.NODE_NOT_READY),

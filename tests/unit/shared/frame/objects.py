@@ -30,6 +30,7 @@ def runtime() -> Runtime:
         connection=Connection(access),
         clients=Clients(""),
         publish=lambda _topic, _messages: None,
+        find_refusal=lambda _cluster: None,
         now=lambda: NOW,
         monotonic=lambda: 0.0,
         random_bytes=bytes,

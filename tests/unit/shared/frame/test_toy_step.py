@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from shared.base.logs import make_logger
-from shared.frame.plan import NothingToDo, Plan, Work
+from shared.frame.plan import NothingToDo, Plan, StepRefused, Work
 from shared.frame.step import Invocation, Runtime, Step, handle, work_fields
 from shared.ports.errors import CallError
 from shared.ports.gce.clients import Clients
@@ -88,7 +88,13 @@ def recover(_work: KettleWork, error: CallError) -> Plan:
     return Plan("Reported", (Tell(error.message),))
 
 
-def boil(kitchen: Kitchen, document: dict[str, Any]) -> tuple[int, str]:
+def boil(
+    kitchen: Kitchen,
+    document: dict[str, Any],
+    refusal: StepRefused | None = None,
+    *,
+    only_triggers: bool = False,
+) -> tuple[int, str]:
     """Send a message to the step; return the HTTP status and the outcome."""
     access = Kubeconfig("/nowhere")
     runtime = Runtime(
@@ -98,12 +104,13 @@ def boil(kitchen: Kitchen, document: dict[str, Any]) -> tuple[int, str]:
         connection=Connection(access),
         clients=Clients(""),
         publish=lambda _topic, _messages: None,
+        find_refusal=lambda _cluster: refusal,
         now=lambda: NOW,
         monotonic=lambda: 0.0,
         random_bytes=bytes,
         log=make_logger(),
     )
-    step = Step("boil", open_kettle, observe, decide, recover)
+    step = Step("boil", open_kettle, observe, decide, recover, only_triggers=only_triggers)
     answer = handle("boil", step.run, push({"version": 1, **document}), runtime)
     return answer.http, answer.outcome
 
@@ -143,3 +150,17 @@ def test_its_actions_change_what_its_decision_is_about(capsys: pytest.CaptureFix
         ("boil", "Heating"),
         ("boil", "Reported"),
     ]
+
+
+@pytest.mark.parametrize(
+    "only_triggers, degrees", [(False, 20), (True, 100)], ids=["acts", "only triggers other steps"]
+)
+def test_a_step_that_is_refused_does_nothing_unless_it_only_triggers_other_steps(
+    capsys: pytest.CaptureFixture[str], *, only_triggers: bool, degrees: int
+) -> None:
+    kitchen, refusal = Kitchen({"cold": 20}), StepRefused("NotOurs", "It is a neighbour's kitchen.")
+    answer = boil(kitchen, about("Kettle", "cold"), refusal, only_triggers=only_triggers)
+    assert (answer, kitchen.degrees) == ((204, "NotOurs"), {"cold": degrees})
+    line = json.loads(capsys.readouterr().out)
+    assert (line["decision"], line["severity"]) == ("NotOurs", "INFO")
+    assert line["note"] == "It is a neighbour's kitchen."

@@ -297,10 +297,17 @@ def test_nodes_are_read_for_a_third_of_the_remaining_time(seconds: float, read: 
     assert cluster.find_nodes(names) == dict.fromkeys(names[:read])
 
 
-def test_the_id_of_the_cluster_is_read_once() -> None:
-    cluster = Answered({"metadata": {"uid": "id"}})
-    assert [cluster.get_cluster_id(), cluster.get_cluster_id()] == ["id", "id"]
+def test_the_ids_of_cluster_and_installation_are_read_once_together_unless_one_is_wrong() -> None:
+    annotations = {"tpu-functions.dev/installation-id": "a"}
+    cluster = Answered(
+        {"metadata": {"uid": "id"}}, {"metadata": {"uid": "id", "annotations": annotations}}
+    )
+    assert [cluster.get_cluster_id(), cluster.get_installation_id()] == ["id", ""]
+    assert [cluster.get_cluster_id(), cluster.get_installation_id()] == ["id", ""]
     assert cluster.requests == [("GET", "/api/v1/namespaces/kube-system", None)]
+    cluster.forget_installation_id()
+    assert [cluster.get_cluster_id(), cluster.get_installation_id()] == ["id", "a"]
+    assert len(cluster.requests) == 2
 
 
 def test_the_ca_of_the_cluster_is_read_every_ten_minutes() -> None:
