@@ -50,10 +50,12 @@ def _plan_rejection(group: AnyGroup, known: Status, violations: list[str], now: 
     if isinstance(group, NodeGroup) and group.given is not None:
         advice = "Change it back, or delete the group and apply it again."
     elif not group.violations:  # only the project is not served
-        advice = (
-            "Add the project to this variable, and the group continues within an hour, or delete the "
-            "group, correct the spec and apply it again."
-        )
+        advice = "Add the project to this variable, and the group continues within an hour"
+        entries = known.resources.items()
+        if all(lifecycle.is_surely_absent(kind, entry, now) for kind, entry in entries):
+            advice += ", or delete the group, correct the spec and apply it again."
+        else:  # they may be another installation's
+            advice += ". Until then its resources there are not deleted, even if the group is."
     message = f"{'; '.join(violations)}. {advice}"
     known = replace(known, observed_generation=group.generation)
     known = known.with_condition(Type.ACCEPTED, False, Reason.INVALID_SPEC, message, group, now)

@@ -12,6 +12,7 @@ from shared.node_groups.resources import KINDS, Found, find_operation
 from shared.node_groups.status import MIG, TEMPLATE, State, Status, Type
 from shared.node_groups.work import GroupWork
 from shared.ports.gce.values import ManagedInstance, Mig, Operation
+from shared.settings import describe_unserved
 from shared.triggers.trigger import LogTrigger, Trigger
 
 
@@ -133,9 +134,5 @@ def list_violations(group: NodeGroup, projects: frozenset[str]) -> list[str]:
     violations = [str(violation) for violation in group.violations]
     project = group.spec.project
     if project not in projects:
-        served = ", ".join(sorted(projects))
-        violations.append(
-            f"spec.project: {project} is not served by this installation; it serves {served} "
-            "(Terraform's variable projects)"
-        )
+        violations.append(describe_unserved(project, projects))
     return violations

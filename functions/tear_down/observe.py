@@ -6,8 +6,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from shared.base.names import MIGS
+from shared.base.names import FINALIZER, MIGS
+from shared.base.reasons import Reason
 from shared.frame.execution import SECONDS_FOR_OTHER_CALLS
+from shared.frame.plan import StepRefused
 from shared.node_groups import lifecycle
 from shared.node_groups.membership import may_match
 from shared.node_groups.node_group import NodeGroup, UnreadableGroup
@@ -17,6 +19,7 @@ from shared.node_groups.work import GroupWork
 from shared.ports.errors import CallError, OutOfTimeError
 from shared.ports.gce.values import Instance, Operation
 from shared.ports.kubernetes.nodes import Node, parse_node
+from shared.settings import describe_unserved
 from shared.triggers.message import Cause
 from shared.triggers.trigger import LogTrigger
 
@@ -229,6 +232,14 @@ def _observe_resource(work: GroupWork, observed: ObservedRemains, kind: str) -> 
     resource = observed.resource(kind, work.now)
     if lifecycle.is_surely_absent(kind, resource, work.now):
         return replace(observed, found={**observed.found, kind: None})
+    project, settings = observed.group.spec.project, work.settings
+    if not settings.serves(project):
+        raise StepRefused(
+            Reason.INVALID_SPEC,
+            f"{describe_unserved(project, settings.projects)}. Nothing is deleted there. Add the "
+            "project to this variable, and the deletion continues within half an hour. If the "
+            f"resources {resource.name} are another installation's, remove the finalizer {FINALIZER}.",
+        )
     is_being_created = resource.state is State.CREATING
     if is_being_created:
         observed = _observe_operation(work, observed, kind, resource)

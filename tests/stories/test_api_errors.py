@@ -174,6 +174,37 @@ def test_a_ready_slice_reports_within_an_hour_that_its_project_is_not_served_any
     helpers.assert_deleted_completely(harness)
 
 
+def test_a_slice_in_a_project_that_is_not_served_any_more_is_not_deleted_until_it_is() -> None:
+    harness = helpers.ready()
+    name, writes = helpers.resource_name(harness), harness.simulation.gce.calls.writes()
+    harness.configure(projects=frozenset({"other-project"}))
+    helpers.until_reason(harness, "InvalidSpec", timeout=HOUR + MINUTE)
+    unserved = (
+        f"spec.project: {PROJECT} is not served by this installation; it serves other-project "
+        "(Terraform's variable projects). "
+    )
+    assert helpers.condition_of(harness)[2] == (
+        f"{unserved}Add the project to this variable, and the group continues within an hour. Until "
+        "then its resources there are not deleted, even if the group is."
+    )
+    calls = len(harness.simulation.gce.calls.records)
+    harness.delete(NAME)
+    helpers.until(harness, lambda: "Nothing is deleted" in helpers.condition_of(harness)[2])
+    harness.run_for(20 * MINUTE)
+    message = (
+        f"{unserved}Nothing is deleted there. Add the project to this variable, and the deletion "
+        f"continues within half an hour. If the resources {name} are another installation's, remove "
+        "the finalizer tpu-functions.dev/cleanup."
+    )
+    assert helpers.condition_of(harness) == ("False", "InvalidSpec", message)
+    assert len(harness.simulation.gce.calls.records) == calls
+    harness.configure(projects=frozenset({PROJECT}))
+    helpers.until_reason(harness, "DeletingMIG", timeout=30 * MINUTE)
+    assert harness.simulation.gce.calls.writes() == writes + 1
+    helpers.until_gone(harness)
+    assert harness.leftovers() == []
+
+
 # tpu-operator
 
 

@@ -260,13 +260,35 @@ def test_the_condition_of_an_invalid_spec_names_the_field() -> None:
     )
 
 
-def test_the_condition_of_a_project_that_is_not_served_names_the_served_ones() -> None:
-    given = observed(group(owned=False, change={"project": "other-project"}))
+WITHDRAWN = Resource(RESOURCE, State.PENDING, NOW - timedelta(hours=1))
+
+
+@pytest.mark.parametrize(
+    "entries, advice",
+    [
+        ({}, ", or delete the group, correct the spec and apply it again."),
+        ({POLICY: WITHDRAWN}, ", or delete the group, correct the spec and apply it again."),
+        (
+            {MIG: ready(MIG)},
+            ". Until then its resources there are not deleted, even if the group is.",
+        ),
+        (
+            {MIG: WITHDRAWN},
+            ". Until then its resources there are not deleted, even if the group is.",
+        ),
+    ],
+    ids=["new", "a withdrawn policy", "a MIG", "a withdrawn MIG"],
+)
+def test_a_group_is_not_to_be_deleted_if_it_may_have_resources_in_a_project_that_is_not_served(
+    entries: dict[str, Resource], advice: str
+) -> None:
+    known = Status(resources=resources(**entries) if entries else {})
+    given = observed(group(owned=False, change={"project": "other-project"}), known)
     condition = outcome_status(decide(given, NOW)).conditions[Type.READY]
     assert condition.message == (
         "spec.project: other-project is not served by this installation; it serves my-gcp-project "
         "(Terraform's variable projects). Add the project to this variable, and the group continues "
-        "within an hour, or delete the group, correct the spec and apply it again."
+        f"within an hour{advice}"
     )
 
 

@@ -180,9 +180,10 @@ def test_what_the_spec_needs_and_what_the_status_has_recorded_is_deleted(
 
 PLACE = f"projects/my-gcp-project/zones/us-central1-c/instanceGroupManagers/{RESOURCE}"
 WRONG = PLACE.replace("us-central1-c", "us-central1-f")
+OTHER = WRONG.replace("my-gcp-project", "other")
 ELSEWHERE: dict[str, tuple[str, frozenset[str], list[str], str]] = {
     "in the spec's zone": (WRONG, SETTINGS.projects, ["us-central1-f", "us-central1-c"], PLACE),
-    "not in a project that is not served": (WRONG, frozenset({"other"}), ["us-central1-f"], WRONG),
+    "not in a project that is not served": (OTHER, frozenset({"other"}), ["us-central1-f"], OTHER),
     "once, where both say the same": (PLACE, SETTINGS.projects, ["us-central1-c"], PLACE),
 }
 
