@@ -9,6 +9,7 @@ from google.auth.exceptions import GoogleAuthError
 
 from shared.base.environment import SettingsError
 from shared.base.names import MIGS, NODE_POOLS, POLICIES, TEMPLATES, VMS
+from shared.frame.plan import StepRefused
 from shared.ports.errors import About, CallError, OutOfTimeError
 from shared.ports.kubernetes.access import AccessError
 
@@ -23,6 +24,7 @@ FORESEEN = (
     AccessError,
     CallError,
     OutOfTimeError,
+    StepRefused,
     GoogleAuthError,
 )
 """The errors that `in_plain_words` describes; any other is a bug and shows its traceback."""

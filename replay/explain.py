@@ -20,13 +20,14 @@ from replay.publications import get_group
 from shared.base.backoff import TICK
 from shared.base.reasons import find_advice
 from shared.base.timestamps import render_time
-from shared.frame.plan import Plan
+from shared.frame.plan import Plan, StepRefused
 from shared.frame.step import Step
 from shared.node_groups import status
 from shared.node_groups.node_group import AnyGroup
 from shared.node_groups.status import Condition, Status, Type
 from shared.node_groups.work import GroupWork, message_about
 from shared.ports.errors import CallError, OutOfTimeError
+from shared.runtime import find_refusal
 from shared.triggers.message import Cause, Message
 from shared.triggers.trigger import ObjectTrigger, Trigger
 
@@ -106,9 +107,12 @@ def explain(deps: Dependencies, namespace: str, name: str) -> Explanation:
     trigger = ObjectTrigger(message_about(group, Cause.RESYNC, now))
 
     def build_plan(step: Step[Any, Any]) -> Plan:
-        fields = work_fields(deps, trigger, now)
-        work = GroupWork(**fields, group=group, status=known, reported=known)
-        return step.decide(step.observe(work), now)
+        try:
+            fields = work_fields(deps, trigger, now)
+            work = GroupWork(**fields, group=group, status=known, reported=known)
+            return step.decide(step.observe(work), now)
+        except StepRefused as refusal:
+            return Plan(refusal.outcome, note=str(refusal))
 
     steps = tuple(
         explain_step(step.name, step.name in swept.topics, partial(build_plan, step))
@@ -140,11 +144,18 @@ def explain_error(
 
 
 def work_fields(deps: Dependencies, trigger: Trigger, now: datetime) -> dict[str, Any]:
-    """The fields of a step's `Work` that only observes: it cannot publish."""
+    """The fields of a step's `Work` that only observes: it cannot publish.
+
+    Raises `StepRefused` if the cluster is not the one of the tool's settings, and `CallError`.
+    """
+    cluster = deps.open_cluster()
+    refusal = find_refusal(deps.settings, cluster) if deps.settings.installation_id else None
+    if refusal is not None:
+        raise refusal
     return {
         "settings": deps.settings,
         "gce": deps.open_gce(),
-        "cluster": deps.open_cluster(),
+        "cluster": cluster,
         "publish": _publish_nothing,
         "random_bytes": deps.random_bytes,
         "remaining_s": deps.count_down(),

@@ -5,8 +5,10 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from functools import cache
+from typing import Any
 
 import pytest
 
@@ -53,6 +55,23 @@ def _deleting(tool: Tool) -> None:
     tool.harness.delete("training")
 
 
+def _unserved(tool: Tool) -> None:
+    _deleting(tool)
+    _configure(tool, projects=frozenset({"other-project"}))
+    tool.harness.run_for(timedelta(minutes=2))
+
+
+def _foreign(tool: Tool) -> None:
+    _ready(tool)
+    _configure(tool, installation_id="b")
+
+
+def _configure(tool: Tool, **settings: Any) -> None:
+    """Change the settings of the steps and of the tool."""
+    tool.harness.settings["admin"] = replace(tool.harness.settings["admin"], **settings)
+    tool.harness.configure(**settings)
+
+
 def _invalid(tool: Tool) -> None:
     manifest = training()
     manifest["spec"]["project"] = "another-project"
@@ -77,6 +96,12 @@ SITUATIONS: dict[str, tuple[Callable[[Tool], None], tuple[str, ...], list[str]]]
         ["label_node"],
     ),
     "being deleted": (_deleting, (*["Deleting"] * 3, "Cordoning"), ["tear_down"]),
+    "being deleted in a project that is not served": (
+        _unserved,
+        (*["Deleting"] * 3, "InvalidSpec"),
+        ["tear_down"],
+    ),
+    "of another installation": (_foreign, ("OtherInstallation",) * 4, ["label_node"]),
     "invalid spec": (_invalid, NOT_SERVED, ["create_resources"]),
 }
 """How each arises, the outcome of each step, and the steps that the sweep would trigger."""

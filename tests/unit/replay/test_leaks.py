@@ -116,3 +116,13 @@ def test_a_project_that_cannot_be_read_is_an_error(tool: Tool) -> None:
     result = tool.run("leaks")
     assert (result.exit_code, result.stdout) == (1, "")
     assert "roles/compute.viewer" in result.stderr
+
+
+def test_slices_of_the_original_are_not_leaked_in_a_copy_of_its_cluster(tool: Tool) -> None:
+    tool.harness.settings["admin"] = replace(
+        tool.harness.settings["admin"], installation_id="the copy's"
+    )
+    result = tool.run("leaks")
+    assert (result.exit_code, result.stdout) == (1, "")
+    text = " ".join(result.stderr.split())
+    assert "INSTALLATION_ID of the functions is the copy's. The cluster is not the one of" in text
