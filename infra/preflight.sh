@@ -84,15 +84,16 @@ read_settings() {
   done
 }
 
-# What the state remembers of an installation. To `output -raw`, a state without outputs is no error.
+# What the state remembers of an installation. An interrupted destroy has deleted the outputs, which is no error to
+# `output -raw`, but perhaps not these resources.
 read_state() {
-  installation_id='' recorded=''
-  ! has_resource terraform_data.installation || installation_id=$(tf output -raw installation_id)
-  ! has_resource terraform_data.cluster || recorded=$(tf output -raw cluster_identity)
+  installation_id=$(read_record terraform_data.installation)
+  recorded=$(read_record terraform_data.cluster)
   state_settings=$(tf output -json relay_settings 2>/dev/null |
     sed -n 's/.*"PUBSUB_PROJECT": *"\([^"]*\)", *"TOPIC_PREFIX": *"\([^"]*\)".*/\1\/\2/p') || true
 }
 
+read_record() { ! has_resource "$1" || tf state show -no-color "$1" | sed -n 's/^ *output *= "\(.*\)"$/\1/p'; } # ADDRESS
 has_resource() { grep -qxF "$1" <<<"$resources"; } # ADDRESS
 is_new() { ! grep -vq '^terraform_data\.\|^$' <<<"$resources"; }
 
@@ -225,7 +226,7 @@ find_role() { # PERMISSION
 }
 
 check_cluster() {
-  local version before
+  local version before=$problem_count
   version=$(kubectl get --raw /version 2>"$temporary/kubectl") || {
     add_problem "the cluster does not answer: $(head -n 1 "$temporary/kubectl")" "kubectl config use-context CONTEXT$(suggest_destroy)"
     return
@@ -233,7 +234,6 @@ check_cluster() {
   minor=$(sed -n 's/.*"minor": *"\([0-9]*\).*/\1/p' <<<"$version")
   case $version in *-gke.*) is_gke=true ;; *) is_gke=false ;; esac
   $has_settings || return 0
-  before=$problem_count
   check_context
   [ "$problem_count" -eq "$before" ] || return 0 # the other answers would be about another cluster
   if [ "$mode" = destroy ]; then check_nothing_left; check_overlay; else check_image_pulls; check_join_approval "$version"; fi
@@ -350,7 +350,6 @@ read_cluster() {
 
 # A copy of a cluster has the same uid and annotation, but its API servers have other addresses.
 describe_difference() { # INSTALLATIONS
-  local recorded_uid recorded_addresses
   read -r recorded_uid recorded_addresses <<<"$recorded"
   if [ "${recorded_uid:-$uid}" != "$uid" ]; then
     echo "context $context is another cluster than that of $cluster: the uid of Namespace kube-system is $uid, not $recorded_uid"

@@ -141,8 +141,13 @@ class Installer:
         calls.write_text("")
         kept = self.tree / "state"
         recorded = json.loads(kept.read_text()) if kept.exists() else self.recorded
-        values = asdict(self.outputs) | recorded
-        outputs = [(f"output -raw {name}$", it, 0) for name, it in values.items()]
+        outputs = [(f"output -raw {name}$", it, 0) for name, it in asdict(self.outputs).items()]
+        for name, resource in (
+            ("installation_id", "installation"),
+            ("cluster_identity", "cluster"),
+        ):
+            shown = f'    id     = "1"\n    output = "{recorded[name]}"\n'
+            outputs.append((f"state show -no-color terraform_data.{resource}$", shown, 0))
         relay = {"PUBSUB_PROJECT": PROJECT, "TOPIC_PREFIX": f"{self.settings.prefix}-"}
         of_relay = json.dumps(relay, separators=(",", ":"))
         outputs.append(("output -json relay_settings$", of_relay, 0))

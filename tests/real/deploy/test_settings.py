@@ -14,12 +14,17 @@ import pytest
 from local.control_plane.plane import OwnControlPlane
 from local.tests.real_parts import miss, open_own_control_plane
 from shared.triggers.routes import STEPS
-from tests.real.deploy.installer import Installer, installer, simulated_kubelet
+from tests.real.deploy.installer import Installer, installer
 from tests.real.deploy.outputs import PROJECT
 from tests.terraform.examples import EXAMPLES, read_settings
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("deploy settings")]
 
+LAST = {
+    "input": "${terraform_data.installation.output}",
+    "provisioner": [{"local-exec": {"when": "destroy", "command": "test -e ../../may-end"}}],
+}
+"""A resource whose deletion fails at first."""
 EXPECTED = {
     "gke": "project my-gcp-project, region us-central1, TPUs in my-gcp-project,",
     "gke-jobsets": "project my-gcp-project, region us-central1, TPUs in my-gcp-project,",
@@ -142,14 +147,15 @@ def test_cluster_and_state_are_bound_to_each_other_by_an_id(
 ) -> None:
     plane = own_control_plane
     merge = "application/merge-patch+json"
-    with with_terraform(tmp_path, plane) as deploy, simulated_kubelet(plane):
+    with with_terraform(tmp_path, plane) as deploy:
+        deploy.kubectl = [("rollout status", "successfully rolled out", 0)]
         relay = {"PUBSUB_PROJECT": PROJECT, "TOPIC_PREFIX": "tpu-functions-"}
         outputs = {name: text.replace("${", "$${") for name, text in asdict(deploy.outputs).items()}
         module = {
             name: {"value": value} for name, value in [*outputs.items(), ("relay_settings", relay)]
         }
         (deploy.tree / "infra" / "terraform" / "outputs.tf.json").write_text(
-            json.dumps({"output": module})
+            json.dumps({"output": module, "resource": {"terraform_data": {"last": LAST}}})
         )
         same_prefix = {'"research"': '"tpu-functions"'}
         write_settings(deploy, "self-managed-id-token", **same_prefix)
@@ -207,6 +213,13 @@ def test_cluster_and_state_are_bound_to_each_other_by_an_id(
             "prod is project my-gcp-project with prefix tpu-functions-\n"
         ) in ran.output
         write_settings(deploy, "self-managed-id-token", **same_prefix)
+        # An interrupted destroy deletes the outputs first.
+        failed = deploy.run("--destroy", "--yes", "prod")
+        assert failed.code == 1, failed.output
+        assert (failed.code, namespace()) == (1, [None, installed[1]])
+        run()
+        assert (state(), namespace()) == ([*installed, "10.99.0.2"], installed)
+        (deploy.tree / "may-end").touch()
         run("--destroy")
         assert namespace() == [None, installed[1]]
 
