@@ -22,6 +22,7 @@ Any other request stays pending, with one of these outcomes:
 - ``NotApproved``, if the VM holds another token, if the Node name is a VM's name with a domain, and for
   any obstacle that lasts longer than two minutes.
 - ``Deleting``, if the group is being deleted.
+- ``SpentToken``, if the VM has joined since its last start: its token is revoked again.
 
 A kubelet waits 15 minutes, and a request that is older than 20 is not approved any more.
 

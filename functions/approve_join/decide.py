@@ -12,12 +12,15 @@ from functions.approve_join.observe import Candidate, ObservedRequests, find_tok
 from shared.base.names import APPROVED_BY_US, BOOTSTRAP_GROUP, find_resource_name
 from shared.base.signing_requests import TOO_OLD_AFTER
 from shared.frame.plan import Action, Each, Emit, Plan, Send, join_outcomes, plan_unread
+from shared.node_groups import status
+from shared.node_groups.membership import had_node
 from shared.node_groups.node_group import AnyGroup, NodeGroup
 from shared.node_groups.work import message_about
 from shared.ports.kubernetes.events import Event
 from shared.triggers import routes
 from shared.triggers.message import Cause, message_about_requests
 
+SPENT = "SpentToken"
 LATE_AFTER = timedelta(minutes=2)
 """A request that is pending longer is reported, whatever the obstacle, unless its group is being
 deleted."""
@@ -84,6 +87,10 @@ class _Assessment:
             # If the API server rejects the approval, label_node reports it like a missing one.
             if_rejected = tuple(_plan_triggers([replace(self, outcome=NOT_APPROVED)], now))
             yield actions.Approve(approval, node, self.group_key, if_rejected)
+        is_own = find_token_of_vm(self.candidate, now) == request.token_id
+        if self.outcome == SPENT and self.candidate.has_node and is_own:
+            # label_node has revoked it, but the call may have failed, or a late write may have followed.
+            yield actions.Revoke(request.token_id, request.name, node, self.group_key)
         if self.outcome == DENIED:
             # The token first: after a crash in between, the request is still pending and is denied.
             yield actions.Revoke(request.token_id, request.name, node, self.group_key)
@@ -132,6 +139,8 @@ def _assess(candidate: Candidate, now: datetime) -> _Assessment:
             return _Assessment(candidate, NOT_APPROVED, why, is_late)
         why = f"{subject.node} is not the name of a TPUNodeGroup's VM"
         return _Assessment(candidate, DENIED, why, has_log_line=True)
+    if _has_joined(candidate, now):
+        return _Assessment(candidate, SPENT, f"VM {subject.node} has joined: its token is spent")
     obstacle = _find_obstacle(candidate, now)
     if not obstacle:
         return _Assessment(candidate, "Approving")
@@ -139,6 +148,18 @@ def _assess(candidate: Candidate, now: datetime) -> _Assessment:
     has_other_token = find_token_of_vm(candidate, now) not in ("", request.token_id)
     outcome = NOT_APPROVED if is_late or has_other_token else "Pending"
     return _Assessment(candidate, outcome, obstacle, has_log_line=is_late)
+
+
+def _has_joined(candidate: Candidate, now: datetime) -> bool:
+    """Whether the VM has joined since it was last started, so that it needs no other certificate.
+
+    A request that its kubelet left behind when it joined stays pending until Kubernetes deletes it.
+    """
+    group, instance = candidate.group, candidate.instance
+    if instance is None or not isinstance(group, NodeGroup):
+        return False
+    known = status.parse(group.raw.get("status"))
+    return candidate.has_node or had_node(group, known, instance, now)
 
 
 def _find_obstacle(candidate: Candidate, now: datetime) -> str:

@@ -11,12 +11,13 @@ from functions.approve_join.certificate_subject import Subject, read_subject
 from shared.base.names import find_resource_name
 from shared.base.signing_requests import SigningRequest, find_signing_request
 from shared.frame.plan import Work
-from shared.node_groups import node_group
+from shared.node_groups import node_group, status
 from shared.node_groups.bootstrap import find_token
 from shared.node_groups.membership import mark_members
 from shared.node_groups.node_group import AnyGroup, NodeGroup
 from shared.ports.errors import CallError, OutOfTimeError
 from shared.ports.gce.values import Instance
+from shared.ports.kubernetes.nodes import parse_node
 from shared.settings import Settings
 
 SECONDS_FOR_WRITING = 15.0
@@ -41,6 +42,8 @@ class Candidate:
     group: AnyGroup | None = None
     is_served: bool = True
     instance: Instance | None = None
+    has_node: bool = False
+    """Whether a Node records that the VM has joined: its token is spent."""
     error: CallError | None = None
     """The error if the group or the VM could not be read."""
 
@@ -102,9 +105,10 @@ def find_candidate(work: Work, cache: Cache, name: str) -> Candidate | None:
         if not work.settings.serves(group.spec.project):
             return Candidate(request, subject, raw, group, is_served=False)
         instance = cache.find_instance(group, vm)
+        has_node = instance is not None and instance.id in cache.list_proved_ids(group)
     except CallError as error:
         return Candidate(request, subject, raw, group, error=error)
-    return Candidate(request, subject, raw, group, instance=instance)
+    return Candidate(request, subject, raw, group, instance=instance, has_node=has_node)
 
 
 class Cache:
@@ -114,6 +118,7 @@ class Cache:
         self._work = work
         self._found: dict[str, AnyGroup | None] = {}
         self._instances: dict[str, Instance | None] = {}
+        self._proved_ids: dict[str, frozenset[str]] = {}
 
     def find_instance(self, group: NodeGroup, vm: str) -> Instance | None:
         """The VM in the group's project and zone. A VM's name is unique: it contains the group's."""
@@ -122,6 +127,16 @@ class Cache:
             found = self._work.gce.find_instance(spec.project, spec.zone, vm)
             self._instances |= mark_members(self._work, group, {vm: found})
         return self._instances[vm]
+
+    def list_proved_ids(self, group: NodeGroup) -> frozenset[str]:
+        """The ids of the VMs that have joined, by the labels of the group's Nodes."""
+        name = group.resource_name
+        if not status.parse(group.raw.get("status")).counts.joined:
+            return frozenset()  # a slice that starts
+        if name not in self._proved_ids:
+            nodes = map(parse_node, self._work.cluster.list_recent_nodes(name, self._work.now))
+            self._proved_ids[name] = frozenset(node.proved_vm_id for node in nodes)
+        return self._proved_ids[name]
 
     def find_group(self, resource_name: str) -> AnyGroup | None:
         """The group whose resources have this name.

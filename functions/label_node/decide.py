@@ -88,9 +88,12 @@ def _plan_node(observed: ObservedNodes, node: Node, now: datetime) -> Iterator[A
     # The token is revoked first. For a proved Node nothing is revoked any more, so the token would
     # remain if the order were reversed and the second call failed.
     with_tokens = group.spec.joins_with_tokens  # otherwise the metadata may name any token
-    if with_tokens and instance is not None and node.proved_vm_id != instance.id:
+    if with_tokens and instance is not None:
         token = find_token(instance.metadata, now)
-        if token is not None:
+        is_new = node.proved_vm_id != instance.id
+        # A call of inject_token may take effect after the revocation: the hourly resync repeats it.
+        is_hourly = observed.trigger.is_resync and observed.status.is_true(Type.READY)
+        if token is not None and (is_new or (is_hourly and token.expires > now)):
             yield RevokeToken(token.id, node.vm)
     patch = membership.build_node_patch(group, node, observed.status.machine_type, instance)
     if patch:

@@ -112,7 +112,7 @@ def test_a_burst_of_requests_is_approved_before_any_kubelet_times_out(
     assert reads <= count + 2, (
         "one read for each VM, and in each minute a list of the MIG's members"
     )
-    assert calls <= 2 * count + 2 * len(work)
+    assert calls <= 2 * count + 3 * len(work)
     assert len(work) <= count / 20 + 10
     assert {line["decision"] for line in work} == {"Approving"}
 
@@ -142,6 +142,32 @@ def test_each_request_is_approved_within_a_second_of_its_arrival(
     print_figure(f"join requests of {hosts} hosts: {mean:.2f} s to approval, at most {most:.2f}")
     assert len(waited) == hosts
     assert most <= 1.0
+
+
+@by_either
+def test_a_spent_token_gets_no_second_certificate_and_is_revoked_again(options: Options) -> None:
+    """The revocation after the join has failed, or another call has created the Secret again."""
+    groups = TwoGroups(options)
+    harness, vm = groups.harness, groups.a
+    labels = {RESOURCE_NAME_LABEL: helpers.resource_name(harness)}
+    body = {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": vm, "labels": labels},
+        "spec": {"providerID": f"gce://{PROJECT}/us-central1-c/{vm}"},
+    }
+    harness.simulation.admin("POST", NODES, body, **helpers.as_kubelet(vm))
+    secret = f"bootstrap-token-{groups.token.partition('.')[0]}"
+    kept = harness.simulation.admin("GET", f"{SECRETS}/{secret}")
+    helpers.until(harness, lambda: secret not in helpers.secrets(harness), 10 * MINUTE)
+    metadata = {key: kept["metadata"][key] for key in ("name", "namespace", "labels")}
+    harness.simulation.admin("POST", SECRETS, {**kept, "metadata": metadata})
+    harness.run_for(timedelta(seconds=11))
+    assert groups.request(pem(kubelets(vm))).status == 201
+    harness.run_for(2 * MINUTE)
+    assert groups.decisions() == []
+    assert secret not in helpers.secrets(harness)
+    assert groups.lines() == []
 
 
 def _count_issued(harness: Harness) -> int:
@@ -516,3 +542,17 @@ def test_a_vm_that_copies_created_by_is_nobody_and_is_reported(is_complete: bool
         "and is neither counted nor deleted with this group. If nothing else needs it, delete it: "
         f"gcloud compute instances delete {name} --zone=us-central1-c --project={PROJECT}"
     ]
+
+
+def test_a_token_whose_secret_is_created_late_is_revoked_within_the_hour() -> None:
+    """A create of the Secret may take effect after its client has given up, and after the join."""
+    harness = Harness()
+    harness.apply(manifest(instanceConfig=STANDARD))
+    helpers.until(harness, lambda: len(helpers.secrets(harness)) == 2)
+    late = harness.simulation.admin("GET", SECRETS)["items"][0]
+    helpers.until_ready(harness)
+    assert helpers.secrets(harness) == []
+    metadata = {key: late["metadata"][key] for key in ("name", "namespace", "labels")}
+    harness.simulation.admin("POST", SECRETS, {**late, "metadata": metadata})
+    assert helpers.secrets(harness) == [late["metadata"]["name"]]
+    helpers.until(harness, lambda: helpers.secrets(harness) == [], HOUR - 15 * MINUTE)

@@ -70,6 +70,13 @@ class Cluster(GroupCalls, NodeCalls, TokenCalls, SigningRequestCalls, WorkloadCa
         )
         return found
 
+    def list_recent_nodes(self, resource_name: str, now: datetime) -> list[dict[str, Any]]:
+        """As `list_nodes`, read at most 20 seconds ago."""
+        found: list[dict[str, Any]] = self._read_seldom(
+            f"{resource_name}/nodes", lambda: self.list_nodes(resource_name), now, 4 * _GROUPS_KEPT
+        )
+        return found
+
     def _read_ca_certificate(self) -> str:
         found = self._find(_CONFIG_MAPS.within("kube-system").one("kube-root-ca.crt")) or {}
         return str((found.get("data") or {}).get("ca.crt", ""))

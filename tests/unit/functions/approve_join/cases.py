@@ -109,6 +109,18 @@ CASES: dict[str, tuple[Candidate, str, list[str], str]] = {
         [],
         f"Compute Engine has no VM {VM}",
     ),
+    "the VM has joined": (
+        candidate(has_node=True),
+        "SpentToken",
+        ["revoke abcdef"],
+        f"VM {VM} has joined: its token is spent",
+    ),
+    "the VM has joined, and has another token": (
+        candidate(has_node=True, token=RENEWED),
+        "SpentToken",
+        [],
+        f"VM {VM} has joined: its token is spent",
+    ),
     "the MIG does not list the VM": (
         candidate(instance=FOREIGN),
         "Pending",

@@ -15,6 +15,7 @@ from functions.approve_join.certificate_subject import Subject
 from functions.approve_join.decide import decide
 from functions.approve_join.observe import Candidate, JoinWork, ObservedRequests, observe
 from shared.base.logs import make_logger
+from shared.base.names import VM_ID_LABEL
 from shared.frame.execution import execute
 from shared.node_groups import node_group
 from shared.ports.errors import CallError, OutOfTimeError
@@ -39,6 +40,7 @@ ANSWERS: dict[str, Any] = {
     "get_cluster_id": CLUSTER,
     "list_recent_groups_named": [raw_group(uid="another"), raw_group()],
     "find_instance": instance(VM),
+    "list_recent_nodes": [],
 }
 
 
@@ -61,9 +63,12 @@ def joining(
     return work, reads
 
 
+PROVED = {"metadata": {"name": VM, "uid": "u", "labels": {VM_ID_LABEL: instance(VM).id}}}
+ONE_JOINED = raw_group(status={"nodeSummary": {"joined": 1}})
 GROUP = ["get_cluster_id", "list_recent_groups_named"]
 CASES: dict[str, tuple[dict[str, Any], list[str], dict[str, Any] | None]] = {
     "for a Node of a group": ({}, [*GROUP, "find_instance"], {"group": node_group.parse(raw_group(), CLUSTER), "instance": instance(VM)}),
+    "for a Node whose VM has joined": ({"list_recent_nodes": [PROVED], "list_recent_groups_named": [ONE_JOINED]}, [*GROUP, "find_instance", "list_recent_nodes"], {"group": node_group.parse(ONE_JOINED, CLUSTER), "instance": instance(VM), "has_node": True}),
     "for a Node whose VM does not exist": ({"find_instance": None}, [*GROUP, "find_instance"], {"group": node_group.parse(raw_group(), CLUSTER)}),
     "deleted": ({"find_signing_request": None}, [], None),
     "to another signer": ({"find_signing_request": {**RAW, "spec": {**RAW["spec"], "signerName": "x"}}}, [], None),
