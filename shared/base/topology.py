@@ -10,7 +10,8 @@ import re
 from dataclasses import dataclass
 from math import prod
 
-from shared.base.accelerators import CHIP_BOUNDS, GENERATIONS, Generation
+from shared.base import names
+from shared.base.accelerators import CHIP_BOUNDS, GENERATIONS, SLICE_HOST_CHIPS, Generation
 from shared.base.fields import any_of
 
 MACHINE_TYPE = re.compile(r"(?P<family>tpu7x|tpu7|ct6e)-[a-z]+-(?P<chips>[1248])t(-tpu)?")
@@ -106,6 +107,43 @@ def find_count_violation(topology: str, machine: Machine, node_count: int, mode:
         f"nodeCount must be {chips // machine.chips}: topology {topology} has {chips} chips, "
         f"a {name} has {machine.chips}"
     )
+
+
+def find_host_violation(generation: Generation, topology: str, chips: int) -> str:
+    """Why hosts with so many chips cannot form a slice that a Pod selects; empty if they can.
+
+    For generations with `Generation.single_host_shapes`: the rule of GKE's node pools.
+    """
+    accelerator, selector = generation.accelerator, f"the Pod's nodeSelector {names.TOPOLOGY_LABEL}"
+    if chips not in generation.single_host_shapes:
+        return (
+            f"the Pod asks for {chips} of {names.TPU_RESOURCE}: a host of {accelerator} has "
+            f"{any_of(map(str, generation.single_host_shapes))}, all of which the Pod must ask for"
+        )
+    if not TOPOLOGY.fullmatch(topology) or topology.count("x") != generation.dimensions - 1:
+        example = "4x4" if generation.dimensions == 2 else "2x2x2"
+        return (
+            f"{selector} is {topology!r}: a topology of {accelerator} has {generation.dimensions} "
+            f"numbers above 0, as in {example}"
+        )
+    count, rest = divmod(chips_of(topology), chips)
+    if rest:
+        return (
+            f"the topology {topology} has {chips_of(topology)} chips, which hosts of {chips} do not "
+            f"make up: the Pod must ask for as much of {names.TPU_RESOURCE} as a host of the slice has"
+        )
+    if count > 1 and chips != SLICE_HOST_CHIPS:
+        return (
+            f"the topology {topology} would need {count} hosts of {chips} chips: the hosts of a slice "
+            f"with more than one have {SLICE_HOST_CHIPS}, which the Pod must ask for"
+        )
+    own = generation.single_host_shapes[chips]
+    if count == 1 and topology != own:
+        return (
+            f"{selector} is {topology!r}: a slice of one host of {accelerator} with {chips} chips is "
+            f"{own}, which it must be"
+        )
+    return ""
 
 
 def parse_dimensions(topology: str) -> list[int]:

@@ -16,7 +16,7 @@ from typing import Any
 from shared.base.accelerators import CHIP_BOUNDS, GENERATIONS, Generation
 from shared.base.names import ACCELERATOR_LABEL, INSTANCE_TYPE_LABEL, TOPOLOGY_LABEL
 from shared.base.pods import CONTAINER_LISTS, count_chips, list_tpu_containers, parse_count
-from shared.base.topology import TOPOLOGY, parse_dimensions
+from shared.base.topology import TOPOLOGY, find_host_violation, parse_dimensions
 from webhook.tpu_env.admission import Object
 from webhook.tpu_env.workloads import (
     MAX_WORKERS,
@@ -108,11 +108,12 @@ def decide_variables(workload: Workload, ports: Ports) -> Environment:
     """The variables of each container that requests chips. The caller leaves out what users have set."""
     slice_ = _read_slice(workload.spec)
     count = len(list_tpu_containers(workload.spec))
+    impossible = [slice_.problem, *_find_container_problems(workload, slice_)]
     if count > MAX_CONTAINERS:
         too_many = f"{count} containers ask for google.com/tpu; at most {MAX_CONTAINERS} may"
         found = Environment({}, tuple(filter(None, (slice_.problem, too_many))))
-    elif workload.workers is None:
-        found = Environment({}, (slice_.problem,) if slice_.problem else ())
+    elif workload.workers is None or any(impossible):
+        found = Environment({}, tuple(filter(None, impossible)))
     elif workload.workers.is_leader_worker_set:
         found = _decide_group(workload, workload.workers, slice_, ports)
     else:
@@ -131,7 +132,7 @@ def selects_topology(spec: Object) -> bool:
 def _decide_workers(
     workload: Workload, workers: Workers, slice_: _SelectedSlice, ports: Ports
 ) -> Environment:
-    problems = [slice_.problem] if slice_.problem else []
+    problems: list[str] = []
     has_addresses = _wants_addresses(workload, slice_)
     every = list(_processes(workload, splits=has_addresses))
     processes = [one for one in every if _is_served(one, workload, workers, slice_)]
@@ -188,8 +189,7 @@ def _decide_group(
     That webhook reviews all Pods of a group and does not change a Pod that has a list of hosts or an id.
     So these two are only read here: all Pods agree, whichever webhook is called first.
     """
-    problems = [slice_.problem] if slice_.problem else []
-    problems += _find_host_problems(workers, slice_, all_served=True)
+    problems = list(_find_host_problems(workers, slice_, all_served=True))
     problems += _find_group_problems(workload, workers)
     variables: dict[str, Mapping[str, Value]] = {}
     for process in _processes(workload, splits=False):
@@ -414,6 +414,8 @@ def _read_slice(spec: Object) -> _SelectedSlice:
     chips, own = prod(_dimensions(topology)), sum(map(count_chips, _running_together(spec)))
     own = own or max(map(count_chips, list_tpu_containers(spec)), default=0)
     problem = _find_chips_problem(topology, chips, own)
+    if generation is not None:
+        problem = problem or find_host_violation(generation, topology, own)
     return _SelectedSlice(topology, generation, None if problem else chips // own, problem)
 
 
@@ -430,6 +432,31 @@ def _find_chips_problem(topology: str, chips: int, own: int) -> str:
             f"no TPU VM has {own} chips; ask for as many google.com/tpu as a host has: 1, 2, 4 or 8"
         )
     return ""
+
+
+def _find_container_problems(workload: Workload, slice_: _SelectedSlice) -> Iterator[str]:
+    """Why the containers of a Pod cannot be processes of one slice.
+
+    The device plugin allocates all chips of a host together, except on tpu7x. libtpu compares the list
+    of workers with the bounds, which follow from the chips of a process.
+    """
+    together = list(_running_together(workload.spec))
+    of_group = workload.workers is not None and workload.workers.is_leader_worker_set
+    is_older = slice_.generation and slice_.generation.accelerator not in _WITH_PROCESS_ADDRESSES
+    is_split = of_group or _wants_addresses(workload, slice_)
+    if len(together) > 1 and (is_older or not is_split):
+        yield (
+            f"{len(together)} containers ask for google.com/tpu at the same time, which only hosts of "
+            f"tpu7x allow ({ACCELERATOR_LABEL}); ask for all chips in one container"
+        )
+        return
+    asking = together if len(together) > 1 else list_tpu_containers(workload.spec)
+    chips = list(dict.fromkeys(str(count_chips(one)) for one in asking))
+    if len(chips) > 1:
+        yield (
+            f"containers ask for {' and '.join(chips)} google.com/tpu, but all processes of a slice "
+            "have the same number; ask for the same in each"
+        )
 
 
 def _complete(workers: Workers, slice_: _SelectedSlice) -> Workers:

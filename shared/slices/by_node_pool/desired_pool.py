@@ -12,12 +12,12 @@ from dataclasses import replace
 from typing import Any
 
 from shared.base import names
-from shared.base.accelerators import GENERATIONS, SLICE_HOST_CHIPS, Generation
+from shared.base.accelerators import GENERATIONS, Generation
 from shared.base.documents import without_empty
 from shared.base.environment import split_items
 from shared.base.fields import any_of
 from shared.base.jobs import JOB_KEY_SELECTOR, slice_name
-from shared.base.topology import TOPOLOGY, chips_of
+from shared.base.topology import chips_of, find_host_violation
 from shared.ports.gke_settings import (
     NETWORKS_MEANING,
     OWN_DOMAIN,
@@ -83,39 +83,14 @@ def get_generation(accelerator: str) -> Generation:
     return generation
 
 
-def machine_type(accelerator: str, chips: int) -> str:
-    """The machine type of hosts with this number of chips. Raises `InputError`."""
-    generation = get_generation(accelerator)
-    if chips not in generation.single_host_shapes:
-        raise InputError(
-            f"the Pod asks for {chips} of {names.TPU_RESOURCE}: a host of {accelerator} has "
-            f"{any_of(map(str, generation.single_host_shapes))}, all of which the Pod must ask for"
-        )
-    return generation.machine_type(chips)
-
-
 def count_nodes(accelerator: str, topology: str, chips: int) -> int:
     """The number of hosts of a slice, each with this number of chips. Raises `InputError`."""
-    generation = get_generation(accelerator)
-    if not TOPOLOGY.fullmatch(topology) or topology.count("x") != generation.dimensions - 1:
-        example = "4x4" if generation.dimensions == 2 else "2x2x2"
-        raise InputError(
-            f"the Pod's nodeSelector {names.TOPOLOGY_LABEL} is {topology!r}: a topology of "
-            f"{accelerator} has {generation.dimensions} numbers above 0, as in {example}"
-        )
-    count, rest = divmod(chips_of(topology), chips)
-    if rest:
-        raise InputError(
-            f"the topology {topology} has {chips_of(topology)} chips, which hosts of {chips} do not "
-            f"make up: the Pod must ask for as much of {names.TPU_RESOURCE} as a host of the slice has"
-        )
+    violation = find_host_violation(get_generation(accelerator), topology, chips)
+    if violation:
+        raise InputError(violation)
+    count = chips_of(topology) // chips
     if count > _MOST_HOSTS:
         raise InputError(f"the topology {topology} would need {count} hosts: no slice has so many")
-    if count > 1 and chips != SLICE_HOST_CHIPS:
-        raise InputError(
-            f"the topology {topology} would need {count} hosts of {chips} chips: the hosts of a slice "
-            f"with more than one have {SLICE_HOST_CHIPS}, which the Pod must ask for"
-        )
     return count
 
 
@@ -124,9 +99,8 @@ def build_desired_slice(leader: Leader, settings: GkeSettings) -> DesiredSlice:
     violation = find_key_violation(leader)
     if violation:
         raise InputError(violation)
-    machine = machine_type(leader.accelerator, leader.chips)
     count = count_nodes(leader.accelerator, leader.topology, leader.chips)
-    _check_single_host(leader, count)
+    machine = get_generation(leader.accelerator).machine_type(leader.chips)
     _check_pod(leader, settings)
     owner = Owner(leader.namespace, leader.jobset, leader.owner_name)
     reservation, is_spot = _reservation(leader), leader.selector.get(SPOT) == "true"
@@ -210,16 +184,6 @@ def make_hash(
         "zone": zone,
     }
     return short_hash(json.dumps(without_empty(content), sort_keys=True, separators=(",", ":")))
-
-
-def _check_single_host(leader: Leader, count: int) -> None:
-    """Raise `InputError` for a topology that a single host cannot have: GKE does not check it."""
-    own = get_generation(leader.accelerator).single_host_shapes[leader.chips]
-    if count == 1 and leader.topology != own:
-        raise InputError(
-            f"the Pod's nodeSelector {names.TOPOLOGY_LABEL} is {leader.topology!r}: a slice of one "
-            f"host of {leader.accelerator} with {leader.chips} chips is {own}, which it must be"
-        )
 
 
 def _check_pod(leader: Leader, settings: GkeSettings) -> None:

@@ -48,7 +48,7 @@ CONTRADICTIONS: list[tuple[Manifest, str]] = [
      "TPU_WORKER_ID is 0 and should be 1; leave it out"),
     (stateful_set(given(TPU_WORKER_HOSTNAMES="a:8471,b:8471"), replicas=2),
      "TPU_WORKER_HOSTNAMES has ports, but TPU libraries add their own; leave the ports out"),
-    (stateful_set(given(TPU_WORKER_HOSTNAMES="a,b"), given(TPU_WORKER_HOSTNAMES="a,b"), replicas=3),
+    (stateful_set(given(TPU_WORKER_HOSTNAMES="a,b"), replicas=3, pod={"initContainers": [given(TPU_WORKER_HOSTNAMES="a,b")]}),
      "TPU_WORKER_HOSTNAMES has 2 entries for 3 workers"),
     (stateful_set(container(tpu=16), replicas=1, pod={"nodeSelector": selector("tpu-v6e-slice", "4x4")}),
      "no TPU VM has 16 chips; ask for as many google.com/tpu as a host has: 1, 2, 4 or 8"),

@@ -146,9 +146,9 @@ def test_injected_variables_are_removed_when_the_hosts_are_no_longer_known() -> 
 
 
 def test_injected_variables_are_removed_from_a_container_that_no_longer_requests_chips() -> None:
-    once = Answered(stateful_set(container(), container("d"), replicas=2))
+    once = Answered(stateful_set(container(), replicas=2, pod={"initContainers": [container("d")]}))
     assert once.env("d")["TPU_WORKER_HOSTNAMES"] == once.env()["TPU_WORKER_HOSTNAMES"]
-    first, second = once.pod()["containers"]
+    [first], [second] = once.pod()["containers"], once.pod()["initContainers"]
     del second["resources"]
     next(one for one in second["env"] if one["name"] == "TPU_NAME")["value"] = "mine"
     again = Answered(once.target, operation="UPDATE")

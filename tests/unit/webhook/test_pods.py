@@ -151,13 +151,14 @@ def test_a_pod_without_names_and_topology_is_not_changed_like_its_template() -> 
 def test_a_pod_with_its_own_list_of_hosts_gets_a_worker_id() -> None:
     own_list = {"name": "TPU_WORKER_HOSTNAMES", "value": "10.0.0.1,10.0.0.2,10.0.0.3,10.0.0.4"}
     default = {"name": "TPU_WORKER_HOSTNAMES", "value": "localhost"}
-    both = container("a", 2, env=[own_list]), container("b", 2, env=[default])
-    made = pod_of(stateful_set(*both, service="", replicas=4, pod=FOUR_HOSTS), 3)
+    one, other = container("a", env=[own_list]), container("b", env=[default])
+    four_hosts = {**FOUR_HOSTS, "initContainers": [other]}
+    made = pod_of(stateful_set(one, service="", replicas=4, pod=four_hosts), 3)
     answered = Answered(made)
     assert answered.env("a")["TPU_WORKER_ID"] == "3"
     assert answered.entries("b") == [default]
     assert answered.warnings == [f"topology 4x4 needs 4 Pods with names, and {WITHOUT_SERVICE}"]
-    del made["spec"]["containers"][1]["resources"]
+    del made["spec"]["initContainers"][0]["resources"]
     assert Answered(made).warnings == []
 
 

@@ -14,6 +14,7 @@ import pytest
 
 from tests.unit.webhook.lws import ORDERS, Admitted
 from tests.unit.webhook.workloads import (
+    SPLIT,
     Answered,
     as_review,
     container,
@@ -259,6 +260,9 @@ WARNED: list[tuple[str, Any, str]] = [
      stateful_set(container(env=[env("TPU_PROCESS_ADDRESSES", "a:1,b:1")]), replicas=4,
                   pod={"nodeSelector": selector(V7X, "2x2x4")}),
      "TPU_PROCESS_ADDRESSES has 2 entries for 4 workers"),
+    ("cont-kr-v6e-two-containers",
+     stateful_set(container("a", 2), container("b", 2), replicas=4, pod={"nodeSelector": selector(V6E, "4x4")}),
+     SPLIT),
     ("val-size", stateful_set(name="n" * 40, service="s" * 20, replicas=1728),
      "TPU_WORKER_HOSTNAMES is longer than 100000 bytes; choose shorter names"),
     ("val-size", stateful_set(name="n" * 60, service="s" * 20, replicas=1728),
@@ -299,13 +303,6 @@ def test_two_containers_of_a_tpu7x_host_are_two_processes() -> None:
     )
     assert b["TPU_WORKER_HOSTNAMES"] == "web-0.nginx,web-0.nginx,web-1.nginx,web-1.nginx"
     assert (b["JAX_PROCESS_ID"], b["JAX_PROCESS_COUNT"]) == ("3", "4")
-
-
-@pytest.mark.conformance("cont-kr-v6e-two-containers")
-def test_two_containers_of_an_older_host_are_one_worker() -> None:
-    both = (container("a", 2), container("b", 2))
-    answered = Answered(of_set("web-1", *both, nodeSelector=selector(V6E, "4x4")))
-    assert {answered.env(name)["TPU_WORKER_ID"] for name in "ab"} == {"1"}
 
 
 @pytest.mark.conformance(

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support.topology import TOPOLOGY
-from tests.unit.webhook.workloads import Answered, container, selector, stateful_set
+from tests.unit.webhook.workloads import SPLIT, Answered, container, pod_of, selector, stateful_set
 
 
 def shapes() -> Iterator[Any]:
@@ -48,6 +48,36 @@ def test_the_machine_type_selects_the_accelerator_type() -> None:
     }
     variables = Answered(stateful_set(replicas=2, pod={"nodeSelector": nodes})).env()
     assert variables["TPU_ACCELERATOR_TYPE"] == "tpu7x-16"
+
+
+IMPOSSIBLE: list[tuple[str, str, list[int], str]] = [
+    ("tpu-v6e-slice", "2x2x2", [4], "the Pod's nodeSelector cloud.google.com/gke-tpu-topology is '2x2x2': a topology of tpu-v6e-slice has 2 numbers above 0, as in 4x4"),
+    ("tpu7x", "4x4", [4], "the Pod's nodeSelector cloud.google.com/gke-tpu-topology is '4x4': a topology of tpu7x has 3 numbers above 0, as in 2x2x2"),
+    ("tpu-v5p-slice", "4x4", [4], "the Pod's nodeSelector cloud.google.com/gke-tpu-topology is '4x4': a topology of tpu-v5p-slice has 3 numbers above 0, as in 2x2x2"),
+    ("tpu-v5-lite-podslice", "4x4", [8], "the topology 4x4 would need 2 hosts of 8 chips: the hosts of a slice with more than one have 4, which the Pod must ask for"),
+    ("tpu-v6e-slice", "4x2", [8], "the Pod's nodeSelector cloud.google.com/gke-tpu-topology is '4x2': a slice of one host of tpu-v6e-slice with 8 chips is 2x4, which it must be"),
+    ("tpu-v6e-slice", "4x4", [2], "the Pod asks for 2 of google.com/tpu: a host of tpu-v6e-slice has 1, 4 or 8, all of which the Pod must ask for"),
+    ("tpu-v6e-slice", "2x4", [4, 4], SPLIT),
+    ("tpu-v6e-slice", "4x4", [3, 1], SPLIT),
+    ("", "2x2x4", [2, 2], SPLIT),
+    ("tpu7x", "2x2x4", [3, 1], "containers ask for 3 and 1 google.com/tpu, but all processes of a slice have the same number; ask for the same in each"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("accelerator, topology, chips, warning", IMPOSSIBLE)
+@pytest.mark.parametrize("asked", ["", "enabled"])
+def test_nothing_is_injected_for_a_slice_that_cannot_exist(
+    accelerator: str, topology: str, chips: list[int], warning: str, asked: str
+) -> None:
+    if asked and not accelerator:
+        return  # then its processes are those of the annotation
+    each = [container(f"c{number}", count) for number, count in enumerate(chips)]
+    target = stateful_set(*each, replicas=4, pod={"nodeSelector": selector(accelerator, topology)})
+    annotations = {"tpu-functions.dev/process-addresses": asked}
+    target["spec"]["template"]["metadata"]["annotations"] = annotations
+    template = Answered(target)
+    for answered in (template, Answered(pod_of(template.target, 1)), Answered(pod_of(target, 1))):
+        assert (answered.warnings, answered.env("c0")) == ([warning], {})
 
 
 @pytest.mark.parametrize(

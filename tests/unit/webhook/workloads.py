@@ -19,6 +19,10 @@ Manifest = dict[str, Any]
 
 ACCELERATOR = "cloud.google.com/gke-tpu-accelerator"
 TOPOLOGY = "cloud.google.com/gke-tpu-topology"
+SPLIT = (
+    "2 containers ask for google.com/tpu at the same time, which only hosts of tpu7x allow "
+    "(cloud.google.com/gke-tpu-accelerator); ask for all chips in one container"
+)
 
 
 def container(name: str = "c", tpu: int | str | None = 4, **more: Any) -> Manifest:
