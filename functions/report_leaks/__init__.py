@@ -3,9 +3,9 @@
 Trigger: a message of the sweep, in one minute of each hour.
 
 A slice is leaked if its resources on Compute Engine have this cluster's ownership mark and its group
-does not exist, or is being deleted without this system's finalizer. That happens if a user has removed
-the finalizer, or if a process was frozen for minutes before an insert, which then took effect after the
-group's deletion.
+does not exist, is being deleted without this system's finalizer, or is in another project, zone or
+region. That happens if a user has removed the finalizer or edited the spec, or if a process was frozen
+for minutes before an insert, which then took effect after the group's deletion.
 
 The step lists three kinds of resources in each project, and the groups. A slice that looks leaked is
 reported if it has a resource that is older than an hour, and still exists when it is read again: at most

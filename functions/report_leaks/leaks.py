@@ -1,8 +1,8 @@
 """Leaked slices: resources on Compute Engine with this cluster's ownership mark whose group is gone.
 
 A group is removed when none of its resources exist, unless somebody removes its finalizer. A group that
-another finalizer keeps counts as gone then, because `tear_down` does nothing for it. All functions are
-pure.
+another finalizer keeps counts as gone then, because `tear_down` does nothing for it. So does a group
+that is in another project, zone or region. All functions are pure.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from typing import Any
 from shared.base.documents import read_list, read_mapping, read_text
 from shared.base.names import FINALIZER, RESOURCE_NAME_LABEL, find_resource_name
 from shared.base.timestamps import guess_time
+from shared.node_groups import node_group
+from shared.node_groups.node_group import NodeGroup
 from shared.ports.gce.values import ListedResource
 
 PREFIX = "tng-"
@@ -35,6 +37,8 @@ _NOUNS = {
     TEMPLATE_SERVICE: "instance template",
     POLICY_SERVICE: "workload policy",
 }
+Places = Collection[tuple[str, str]]
+"""Project and location (``""``: global) of resources; empty if they are not known."""
 _MARK = re.compile(
     r"tpu-functions cluster=(?P<cluster>\S+) group=(?P<group>[^\s/]+/[^\s/]+) uid=(?P<uid>\S+)"
 )
@@ -62,18 +66,28 @@ def is_abandoned(raw: Mapping[str, Any]) -> bool:
     return "deletionTimestamp" in metadata and FINALIZER not in read_list(metadata, "finalizers")
 
 
-def find_leaks(
-    listed: Iterable[ListedResource], uids: Collection[str], cluster: str, now: datetime
-) -> tuple[Leak, ...]:
-    """The slices of this cluster whose group is not in ``uids``, the oldest first.
+def list_places(raw: Mapping[str, Any], cluster: str) -> Places:
+    """Where a group's resources are by its status and its spec; empty if its spec cannot be read."""
+    group = node_group.parse(raw, cluster)
+    specs = (group.spec, group.given or group.spec) if isinstance(group, NodeGroup) else ()
+    return {(one.project, where) for one in specs for where in ("", one.region, one.zone)}
 
-    ``uids`` must be read after ``listed``, because a group exists before its resources. A slice is
+
+def find_leaks(
+    listed: Iterable[ListedResource], groups: Mapping[str, Places], cluster: str, now: datetime
+) -> tuple[Leak, ...]:
+    """The slices of this cluster whose group is not in ``groups``, by uid, or not in their place, the
+    oldest first.
+
+    ``groups`` must be read after ``listed``, because a group exists before its resources. A slice is
     reported when one of its resources is an hour old.
     """
     found: dict[tuple[str, str, str], list[ListedResource]] = defaultdict(list)
     for resource in listed:
         mark = _MARK.fullmatch(resource.description)
-        if mark and mark["cluster"] == cluster and mark["uid"] not in uids:
+        places = groups.get(mark["uid"]) if mark else None
+        is_there = places is not None and (not places or resource.place in places)
+        if mark and mark["cluster"] == cluster and not is_there:
             found[resource.project, mark["group"], mark["uid"]].append(resource)
     oldest = {key: min(one.created or now for one in resources) for key, resources in found.items()}
     return tuple(
@@ -112,7 +126,7 @@ def render_message(leak: Leak) -> str:
         for one in leak.resources
     )
     return (
-        f"TPUNodeGroup {leak.group} (uid {leak.uid}) or its finalizer is gone, and project "
-        f"{leak.project} still has its {left}. They stay until you delete them, and running VMs are "
-        "billed."
+        f"TPUNodeGroup {leak.group} (uid {leak.uid}) or its finalizer is gone, or it is in another "
+        f"place, and project {leak.project} still has its {left}. They stay until you delete them, and "
+        "running VMs are billed."
     )

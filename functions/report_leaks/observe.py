@@ -14,6 +14,7 @@ from functions.report_leaks.leaks import (
     find_leaks,
     find_nodes_without_group,
     is_abandoned,
+    list_places,
 )
 from shared.frame.plan import StaleObservation, Work
 from shared.ports.errors import CallError, OutOfTimeError
@@ -64,11 +65,11 @@ def observe(work: LeakWork) -> ObservedLeaks:
             except (CallError, OutOfTimeError) as error:
                 failures.append(error)
     groups = [raw for raw in work.cluster.list_groups() if not is_abandoned(raw)]
-    uids = {raw["metadata"]["uid"] for raw in groups}
+    places = {raw["metadata"]["uid"]: list_places(raw, cluster) for raw in groups}
     # A kubeconfig that has changed meanwhile clears the id that the connection keeps.
     if work.cluster.get_cluster_id() != cluster:
         raise StaleObservation("the kubeconfig leads to another cluster now")
-    suspects = find_leaks(listed, uids, cluster, work.now)
+    suspects = find_leaks(listed, places, cluster, work.now)
     leaks: list[Leak] = []
     for suspect in suspects[:MAX_LEAKS]:
         try:

@@ -121,15 +121,19 @@ def test_what_is_called_gone_by_hand_during_a_deletion_is_deleted_all_the_same(
     assert_all_deleted(harness)
 
 
+MIG_OF = "instanceGroupManagers/"
+RIGHT = f"projects/{PROJECT}/zones/us-central1-c/{MIG_OF}"
+
+
 @pytest.mark.parametrize(
-    "uri",
+    "uri, is_served",
     [
-        f"projects/{PROJECT}/zones/us-central1-b/instanceGroupManagers/",
-        "projects/other-project/zones/us-central1-c/instanceGroupManagers/",
-        "projects/not-served/zones/us-central1-c/instanceGroupManagers/",
+        (f"projects/{PROJECT}/zones/us-central1-b/{MIG_OF}", True),
+        (f"projects/other-project/zones/us-central1-c/{MIG_OF}", True),
+        (f"projects/not-served/zones/us-central1-c/{MIG_OF}", False),
     ],
 )
-def test_a_recorded_place_that_is_wrong_loses_nothing(uri: str) -> None:
+def test_a_recorded_place_that_is_wrong_loses_nothing(uri: str, is_served: bool) -> None:
     harness = ready({})
     name, resources = helpers.resource_name(harness), own_resources(harness)
     nodes = list(helpers.nodes(harness))
@@ -139,6 +143,12 @@ def test_a_recorded_place_that_is_wrong_loses_nothing(uri: str) -> None:
     assert list(helpers.nodes(harness)) == nodes
     edit_entry(harness, "managedInstanceGroup", uri=uri + name)
     harness.delete(NAME)
+    if not is_served:
+        harness.run_for(HOUR)
+        assert own_resources(harness) == resources
+        assert "not-served is not served" in helpers.condition_of(harness)[2]
+        edit_entry(harness, "managedInstanceGroup", uri=RIGHT + name)
+        helpers.until_gone(harness)
     assert_all_deleted(harness)
 
 
@@ -206,3 +216,20 @@ def test_a_restored_group_that_is_deleted_immediately_leaves_nothing() -> None:
         harness.run_for(timedelta(seconds=seconds))
         harness.delete(NAME)
         assert_all_deleted(harness)
+
+
+def test_a_mig_of_a_spec_that_was_edited_before_its_place_was_recorded_is_reported() -> None:
+    harness = Harness()
+    helpers.remove_validation(harness)
+    harness.apply(manifest(**TWO_SINGLE))
+    helpers.until(harness, lambda: bool(helpers.of_kind(harness, "instanceGroupManagers")))
+    edit_spec(harness, ZONE_B)
+    harness.run_for(3 * HOUR)
+    first = f"projects/{PROJECT}/zones/us-central1-c/instanceGroupManagers/"
+    assert [one for one in own_resources(harness) if one.startswith(first)]
+    (note, *_) = (
+        line["note"] for line in harness.log.lines if line["message"].endswith("LeakedSlice")
+    )
+    assert (
+        f"or it is in another place, and project {PROJECT} still has its managed instance" in note
+    )

@@ -145,6 +145,10 @@ class ListedResource:
     description: str
     created: datetime | None
 
+    @property
+    def place(self) -> tuple[str, str]:
+        return self.project, self.location
+
 
 def parse_policy(found: Any) -> Policy:
     """A workload policy."""

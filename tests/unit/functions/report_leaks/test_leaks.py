@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -11,11 +13,13 @@ from functions.report_leaks.leaks import (
     POLICY_SERVICE,
     TEMPLATE_SERVICE,
     Leak,
+    Places,
     find_leaks,
+    list_places,
     render_message,
 )
 from shared.ports.gce.values import ListedResource
-from tests.support.builders import CLUSTER, NOW, group
+from tests.support.builders import CLUSTER, NOW, group, raw_group
 
 GROUP = group()
 DAY = timedelta(days=1)
@@ -34,37 +38,38 @@ def listed(
 
 
 def test_the_ownership_mark_of_a_group_is_parsed_back() -> None:
-    (leak,) = find_leaks([listed()], (), CLUSTER, NOW)
+    (leak,) = find_leaks([listed()], {}, CLUSTER, NOW)
     assert (leak.group, leak.uid, leak.name) == (GROUP.key, GROUP.uid, GROUP.resource_name)
 
 
-NOT_LEAKED = {
-    "its group exists": ([listed()], {GROUP.uid}, CLUSTER),
-    "the mark of another cluster": ([listed()], set(), "another"),
-    "no mark": ([listed(description="")], set(), CLUSTER),
-    "a mark followed by text": ([listed(description=f"{GROUP.mark} keep")], set(), CLUSTER),
-    "a mark preceded by text": ([listed(description=f"copy of {GROUP.mark}")], set(), CLUSTER),
-    "less than an hour old": ([listed(age=timedelta(minutes=59))], set(), CLUSTER),
+NOT_LEAKED: dict[str, tuple[list[ListedResource], dict[str, Places], str]] = {
+    "its group exists": ([listed()], {GROUP.uid: {("p", LOCATIONS[MIG_SERVICE])}}, CLUSTER),
+    "its group exists, and its place is not known": ([listed()], {GROUP.uid: ()}, CLUSTER),
+    "the mark of another cluster": ([listed()], {}, "another"),
+    "no mark": ([listed(description="")], {}, CLUSTER),
+    "a mark followed by text": ([listed(description=f"{GROUP.mark} keep")], {}, CLUSTER),
+    "a mark preceded by text": ([listed(description=f"copy of {GROUP.mark}")], {}, CLUSTER),
+    "less than an hour old": ([listed(age=timedelta(minutes=59))], {}, CLUSTER),
 }
 
 
 @pytest.mark.parametrize("case", NOT_LEAKED)
 def test_such_a_resource_is_not_reported_as_leaked(case: str) -> None:
-    resources, uids, cluster = NOT_LEAKED[case]
-    assert find_leaks(resources, uids, cluster, NOW) == ()
+    resources, groups, cluster = NOT_LEAKED[case]
+    assert find_leaks(resources, groups, cluster, NOW) == ()
 
 
 def test_a_slice_is_as_old_as_its_oldest_resource() -> None:
     young = listed(MIG_SERVICE, age=timedelta())
     (leak,) = find_leaks(
-        [young, listed(TEMPLATE_SERVICE, age=timedelta(hours=1))], (), CLUSTER, NOW
+        [young, listed(TEMPLATE_SERVICE, age=timedelta(hours=1))], {}, CLUSTER, NOW
     )
     assert [one.service for one in leak.resources] == [MIG_SERVICE, TEMPLATE_SERVICE]
 
 
 def test_slices_of_two_projects_are_listed_separately_the_oldest_first() -> None:
     found = find_leaks(
-        [listed(), listed(project="q", age=2 * DAY), listed(TEMPLATE_SERVICE)], (), CLUSTER, NOW
+        [listed(), listed(project="q", age=2 * DAY), listed(TEMPLATE_SERVICE)], {}, CLUSTER, NOW
     )
     assert [(leak.project, len(leak.resources)) for leak in found] == [("q", 1), ("p", 2)]
 
@@ -77,10 +82,34 @@ def message(vms: int) -> str:
 def test_the_message_names_the_resources() -> None:
     name = GROUP.resource_name
     assert message(2) == (
-        f"TPUNodeGroup {GROUP.key} (uid {GROUP.uid}) or its finalizer is gone, and project p "
-        f"still has its managed instance group {name} with 2 VMs (vm-0, vm-1). They stay until "
+        f"TPUNodeGroup {GROUP.key} (uid {GROUP.uid}) or its finalizer is gone, or it is in "
+        f"another place, and project p still has its managed instance group {name} with 2 VMs (vm-0, "
+        "vm-1). They stay until "
         "you delete them, and running VMs are billed."
     )
     assert f"managed instance group {name}. They stay" in message(0)
     assert "with 2304 VMs (vm-0, " in message(2304)
     assert ", vm-15 and 2288 more). They stay" in message(2304)
+
+
+MIG_URI = f"projects/my-gcp-project/zones/us-central1-c/instanceGroupManagers/{GROUP.resource_name}"
+ENTRY = {"name": GROUP.resource_name, "uri": MIG_URI}
+RECORDED = {"resources": {"managedInstanceGroup": ENTRY}}
+
+
+@pytest.mark.parametrize(
+    "change, status, is_leaked",
+    [
+        pytest.param({}, {}, False, id="where the spec says"),
+        pytest.param({"nodeLocation": "us-east5-b"}, {}, True, id="where the spec does not say"),
+        pytest.param({"nodeLocation": "us-east5-b"}, RECORDED, False, id="where the status says"),
+        pytest.param({"nodeLocation": None}, {}, False, id="the spec cannot be read"),
+    ],
+)
+def test_a_resource_in_another_place_than_its_group_is_leaked(
+    change: dict[str, Any], status: dict[str, Any], is_leaked: bool
+) -> None:
+    raw = raw_group(change=change, status=status)
+    mig = replace(listed(project="my-gcp-project"), location="us-central1-c")
+    found = find_leaks([mig], {GROUP.uid: list_places(raw, CLUSTER)}, CLUSTER, NOW)
+    assert bool(found) is is_leaked
