@@ -54,6 +54,8 @@ from shared.base.names import BOOTSTRAP_GROUP, FINALIZER, RESOURCE_NAME_LABEL
 from shared.node_groups.node_group import resource_name
 from shared.triggers.message import Cause, message_about_requests
 from shared.triggers.routes import GROUP_STEPS, STEPS
+from tests.stories.calls import CallCounter, max_cost, run_lifecycle
+from tests.stories.helpers import ONE_HOST
 from tests.support.harness import Harness, manifests
 from tests.support.large_slices import CASES, Decide
 from tests.support.manifests import manifest
@@ -370,38 +372,22 @@ PEER_KUBERNETES = {2: 348 + 99, 16: 222 + 370, 64: 216 + 809}
 
 
 def bench_calls() -> None:
-    """Calls for the lifecycle of a slice, counted by the servers."""
-    others = (
-        ":relay",
-        *(f":{step.replace('_', '-')}" for step in STEPS if step not in GROUP_STEPS),
-    )
+    """Calls for the lifecycle of a slice, without those that concern all groups."""
     print("\ncalls of a slice's lifecycle (created, Ready, deleted, gone), beside tpu-operator's")
     print(f"{'':6}{'Compute Engine':>32}{'Kubernetes':>32}")
     print(f"{'hosts':6}" + 2 * f"{'ours':>8}{'budget':>8}{'peer':>8}{'share':>8}")
     for hosts, shape in SIZES:
         harness = Harness()
-        run_lifecycle(harness, manifest("bench", nodeCount=hosts, topology=shape))
-        calls = sum(harness.simulation.gce.calls.counts().values())
-        cluster = sum(
-            count
-            for user, count in harness.simulation.kube.calls.by_user.items()
-            if user.startswith("system:serviceaccount:") and not user.endswith(others)
-        )
+        run_lifecycle(harness, manifest(**ONE_HOST))
+        counter = CallCounter(harness)
+        run_lifecycle(harness, manifest(nodeCount=hosts, topology=shape))
+        cost, allowed = counter.cost(), max_cost(hosts)
         rows = (
-            (calls, 6 + hosts + 17 + 3 * hosts, PEER[hosts]),
-            (cluster, 70 + 12 * hosts, PEER_KUBERNETES[hosts]),
+            (cost.writes + cost.reads, allowed.writes + allowed.reads, PEER[hosts]),
+            (cost.kubernetes, allowed.kubernetes, PEER_KUBERNETES[hosts]),
         )
         cells = (f"{ours:8}{budget:8}{peer:8}{ours / peer:8.0%}" for ours, budget, peer in rows)
         print(f"{hosts:6}" + "".join(cells))
-
-
-def run_lifecycle(harness: Harness, applied: dict[str, Any]) -> None:
-    """Create a slice, wait until it is Ready, delete it, and wait until it is gone."""
-    hour = timedelta(hours=1)
-    harness.apply(applied)
-    assert harness.run_until(lambda: harness.is_ready("bench"), hour)
-    harness.delete("bench")
-    assert harness.run_until(lambda: harness.group("bench") is None, hour)
 
 
 DECISION_ROUNDS = 3

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from local.cloud.simulation import identity
 from shared.triggers.message import SWEEP_KIND
 from shared.triggers.routes import ROUTES, STEPS
+from tests.stories import helpers
+from tests.stories.helpers import MINUTE
 from tests.support.harness import Harness
 
 CLUSTER_STEPS = frozenset(step for step in STEPS if SWEEP_KIND in ROUTES[step].causes)
@@ -25,6 +28,10 @@ class Cost:
     """From Compute Engine."""
     kubernetes: int
 
+    @property
+    def calls(self) -> int:
+        return self.writes + self.reads + self.kubernetes
+
     def __str__(self) -> str:
         return (
             f"{self.writes} GCE writes, {self.reads} GCE reads, {self.kubernetes} Kubernetes calls"
@@ -36,6 +43,27 @@ class Cost:
             self.reads - other.reads,
             self.kubernetes - other.kubernetes,
         )
+
+
+def max_cost(nodes: int, *, bootstraps: bool = True) -> Cost:
+    """The most calls that the lifecycle of a slice may take; the only place that has the budget."""
+    if not bootstraps:
+        return Cost(6, 16 + 2 * nodes, 50 + 9 * nodes)
+    return Cost(6 + nodes, 17 + 3 * nodes, 57 + 12 * nodes)
+
+
+def run_lifecycle(
+    harness: Harness, applied: dict[str, Any], when_ready: Callable[[], None] = lambda: None
+) -> None:
+    """Create a slice, wait, delete it, and wait again."""
+    harness.apply(applied)
+    helpers.until_ready(harness)
+    when_ready()
+    harness.run_for(5 * MINUTE)
+    harness.delete(helpers.NAME)
+    helpers.until_gone(harness)
+    harness.run_for(5 * MINUTE)
+    assert harness.leftovers() == []
 
 
 class CallCounter:

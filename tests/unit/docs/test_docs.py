@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,50 @@ def test_the_glossary_is_short_and_each_term_is_explained_once() -> None:
     )
     assert 0 < len(rows) <= MAX_TERMS
     assert len(set(rows)) == len(rows)
+
+
+def test_each_package_that_a_requirements_file_names_has_a_row_in_the_page_on_dependencies() -> (
+    None
+):
+    table = (ROOT / "docs" / "dependencies.md").read_text()
+    rows = {
+        name.lower().replace("_", "-")
+        for names in re.findall(r"^\| ([^|`(]+)", table, re.M)
+        for name in names.strip().split(", ")
+    }
+    files = [
+        ROOT / "requirements.in",
+        ROOT / "requirements-dev.in",
+        *(ROOT / top / "requirements.in" for top in ("local", "relay", "replay", "webhook")),
+        ROOT / "tests" / "readers" / "requirements.in",
+    ]
+    named = {
+        name.lower().replace("_", "-")
+        for file in files
+        for name in re.findall(r"^[\w-]+", re.sub(r"^-.*$", "", file.read_text(), flags=re.M), re.M)
+    } | {
+        module.replace("google.auth", "google-auth")
+        for top in ("shared", "relay", "replay")
+        for file in (ROOT / top).rglob("*.py")
+        for module in re.findall(
+            r"^ *(?:import|from) (google\.auth|requests|urllib3)\b", file.read_text(), re.M
+        )
+    }
+    assert {"google-auth", "requests", "urllib3", "numpy"} < named
+    assert named - rows == set()
+
+
+def test_each_exception_to_an_import_contract_is_explained() -> None:
+    """The left side of an ignored import, as a folder, is on the page that has the contract's rule."""
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
+    excepted = {
+        ignored.split(" -> ")[0].removesuffix(".**").replace(".", "/")
+        for contract in contracts["contracts"]
+        for ignored in contract.get("ignore_imports", ())
+    }
+    assert excepted
+    page = (ROOT / "docs" / "how-it-works.md").read_text()
+    assert [path for path in sorted(excepted) if f"`{path}/`" not in page] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=_name)
