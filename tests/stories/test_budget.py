@@ -42,7 +42,12 @@ def excess(cost: Cost, allowed: Cost, rejected_writes: int = 0) -> dict[str, int
     return {name: by for name, by in vars(over).items() if by > 0}
 
 
-def read_budget(nodes: int) -> tuple[int, int, list[str]]:
+def nearly(counted: int) -> Any:
+    """What a page may have for a count, so that not each change of one call changes pages."""
+    return pytest.approx(counted, rel=0.03, abs=1)
+
+
+def read_budget(nodes: int) -> tuple[int, int, list[int]]:
     """Read docs/cost.md, whose formula and row for this number of VMs agree with the budget.
 
     Returns the most invocations and calls, and the row's counted ones.
@@ -63,7 +68,7 @@ def read_budget(nodes: int) -> tuple[int, int, list[str]]:
     rows = [line.strip("| ").split(" | ") for line in page.splitlines() if line.startswith("| ")]
     (found,) = [cells for cells in rows if len(cells) == 7 and cells[0] == row[0]]
     assert tuple(found[:5]) == row
-    return invocations, calls, found[5:]
+    return invocations, calls, [int(cell) for cell in found[5:]]
 
 
 def check_performance_page(nodes: int, to_ready: Cost, cost: Cost) -> None:
@@ -72,8 +77,8 @@ def check_performance_page(nodes: int, to_ready: Cost, cost: Cost) -> None:
     rows = [line.split() for line in lines if re.fullmatch(rf" +{nodes}( +\d+%?){{8}}", line)]
     allowed = max_cost(nodes)
     gce, budget = cost.writes + cost.reads, allowed.writes + allowed.reads
-    ours = (gce, budget, cost.kubernetes, allowed.kubernetes)
-    assert [tuple(int(row[column]) for column in (1, 2, 5, 6)) for row in rows] == [ours]
+    (page,) = [[int(row[column]) for column in (1, 2, 5, 6)] for row in rows]
+    assert page == [nearly(gce), budget, nearly(cost.kubernetes), allowed.kubernetes]
     column = 2 * [2, 16, 64].index(nodes)
 
     def read_cell(title: str) -> int:
@@ -81,10 +86,12 @@ def check_performance_page(nodes: int, to_ready: Cost, cost: Cost) -> None:
         return int(cells[column])
 
     gone = cost - to_ready
-    assert read_cell("Compute Engine calls to Ready") == to_ready.writes + to_ready.reads
-    assert read_cell("Kubernetes calls to Ready") == to_ready.kubernetes
-    assert read_cell("Compute Engine calls, from delete to gone") == gone.writes + gone.reads
-    assert read_cell("Kubernetes calls, from delete to gone") == gone.kubernetes
+    assert read_cell("Compute Engine calls to Ready") == nearly(to_ready.writes + to_ready.reads)
+    assert read_cell("Kubernetes calls to Ready") == nearly(to_ready.kubernetes)
+    assert read_cell("Compute Engine calls, from delete to gone") == nearly(
+        gone.writes + gone.reads
+    )
+    assert read_cell("Kubernetes calls, from delete to gone") == nearly(gone.kubernetes)
 
 
 @pytest.mark.parametrize("title", SIZES)
@@ -117,7 +124,7 @@ def test_the_lifecycle_of_a_slice_stays_within_its_budget(
     assert invocations <= max_invocations
     assert spent.calls - counter.rejected_writes() <= max_calls
     if request.node.callspec.params["cluster"] == "embedded" and bootstraps:
-        assert [str(invocations), str(spent.calls)] == counted
+        assert counted == [nearly(invocations), nearly(spent.calls)]
         if applied["spec"]["nodeCount"] > 1:
             check_performance_page(applied["spec"]["nodeCount"], to_ready[0], spent)
     assert counter.reads("label_node") <= 20, "one list reads the VMs of many Nodes"
