@@ -13,7 +13,7 @@ A workload or its Pod template opts out by the label or annotation ``tpu-functio
 disabled``. The webhook copies a workload's ``disabled`` to its template as a label, for the reviews of
 the Pods. So if the workload is marked ``enabled``, a label ``disabled`` of its template counts as an old
 copy and is replaced, also if a user has written it; only an annotation counts there. What was injected
-before ``disabled`` stays.
+before ``disabled`` is removed from a template.
 
 Problems of a workload, such as contradictions between it and its slice, are warnings, or rejections by a
 setting. If nothing at all is injected because of problems, an annotation on the template says which.
@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from webhook.tpu_env.admission import (
     AdmissionRequest,
@@ -35,7 +35,13 @@ from webhook.tpu_env.admission import (
 )
 from webhook.tpu_env.container_env import INJECTED, build_container_envs, without_injected
 from webhook.tpu_env.variables import LISTS, Environment, Ports, Value, decide_variables
-from webhook.tpu_env.workloads import NOT_INJECTED, FieldPath, Workload, read_tpu_workload
+from webhook.tpu_env.workloads import (
+    NOT_INJECTED,
+    FieldPath,
+    Workers,
+    Workload,
+    read_tpu_workload,
+)
 
 INJECT = "tpu-functions.dev/inject"
 MARKS = (INJECT, "gke-tpu-env-injector.aaronbatilo.dev/inject")
@@ -44,6 +50,10 @@ the API server sends only workloads that have it, on themselves or on their temp
 (infra/kubernetes/components/inject-env/webhook.yaml). The second key is gke-tpu-env-injector's, whose
 manifests keep working. It knows no value but ``enabled``."""
 ENABLED, DISABLED = "enabled", "disabled"
+_STILL_MARKED = (
+    "the workload is not marked any more, but its Pod template or namespace is, and injection "
+    f"continues; to end it and remove the variables, mark the workload {INJECT}: {DISABLED}"
+)
 _FIXED = (
     "TPU_WORKER_ID",
     "TPU_TOPOLOGY",
@@ -75,9 +85,10 @@ def inject(request: AdmissionRequest, settings: InjectionSettings) -> AdmissionR
         return AdmissionResponse()
     own = request.target["metadata"]
     if workload.has_template and _is_marked(own, (INJECT,), DISABLED):
-        return AdmissionResponse(patch=tuple(_mark_template(workload, DISABLED)))
+        patch = (*_take_back(workload), *_mark_template(workload, DISABLED))
+        return AdmissionResponse(patch=patch)
     if _has_opted_out(workload, own):
-        return AdmissionResponse()
+        return AdmissionResponse(patch=tuple(_take_back(workload)))
     environment, problems = _find_environment(workload, settings)
     if problems and settings.is_strict:
         known = _list_stored_problems(request, workload, settings)
@@ -85,7 +96,10 @@ def inject(request: AdmissionRequest, settings: InjectionSettings) -> AdmissionR
         if added:
             return AdmissionResponse(refusal="; ".join(added))
     patch = tuple(build_patch(workload, environment))
-    return AdmissionResponse(patch=patch, warnings=(*problems, *environment.notices))
+    was_marked = _is_marked(request.old.get("metadata") or {}, MARKS, ENABLED)
+    still = was_marked and not _is_marked(own, MARKS, ENABLED)
+    notices = (*environment.notices, *((_STILL_MARKED,) if still else ()))
+    return AdmissionResponse(patch=patch, warnings=(*problems, *notices))
 
 
 def _find_environment(
@@ -213,6 +227,18 @@ def build_patch(workload: Workload, environment: Environment) -> Iterator[Operat
         yield from set_keys(workload.metadata, base, "annotations", reason)
     elif NOT_INJECTED in (workload.metadata.get("annotations") or {}):
         yield {"op": "remove", "path": f"{base}/annotations/{escape(NOT_INJECTED)}"}
+
+
+def _take_back(workload: Workload) -> Iterator[Operation]:
+    """Remove from a template what was injected before; nothing from a Pod."""
+    if not workload.has_template:
+        return
+    known = replace(workload, workers=workload.workers or Workers("", (), None))
+    for env in build_container_envs(known, Environment({}, ())):
+        yield from env.patch()
+    for key in (INJECTED, NOT_INJECTED):
+        if key in (workload.metadata.get("annotations") or {}):
+            yield {"op": "remove", "path": f"{workload.path}/metadata/annotations/{escape(key)}"}
 
 
 def _mark_template(workload: Workload, word: str) -> Iterator[Operation]:

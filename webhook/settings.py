@@ -17,7 +17,7 @@ from pathlib import Path
 from shared.base.environment import SettingsError, Variables
 from webhook.admit_job import AdmissionSettings
 from webhook.inject_env import InjectionSettings
-from webhook.tpu_env.variables import Ports
+from webhook.tpu_env.variables import MAX_CONTAINERS, Ports
 
 TRUE_WORDS = ("1", "true", "yes")
 _LABEL_VALUE = re.compile(r"([A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)?")
@@ -119,8 +119,9 @@ def read_admission(environment: Mapping[str, str]) -> AdmissionSettings:
 
 def _read_port(environment: Mapping[str, str], name: str, default: int) -> int:
     text = environment.get(name) or str(default)
-    if not text.isdecimal() or not 0 < int(text) < 65536:
-        raise SettingsError(f"{name}={text!r} must be a port, 1 to 65535")
+    last = 65536 - MAX_CONTAINERS  # the containers of a Pod have the following ports
+    if not text.isdecimal() or not 0 < int(text) <= last:
+        raise SettingsError(f"{name}={text!r} must be a port, 1 to {last}")
     return int(text)
 
 

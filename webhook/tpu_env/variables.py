@@ -8,6 +8,7 @@ one. Host names consist of Pod and Service, without a port: the readers add thei
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
@@ -36,6 +37,7 @@ LONG_LIST_BYTES, MAX_LIST_BYTES = 100_000, 131_000
 environment string above 131,072 bytes."""
 LISTS = ("TPU_WORKER_HOSTNAMES", "TPU_PROCESS_ADDRESSES")
 """Variables with an entry for each worker."""
+_METADATA_FIELD = re.compile(r"metadata\.(labels|annotations)\['([^']+)'\]")
 _SHORTER = "choose shorter names"
 _LONGEST_TOPOLOGY = len("1000x1000x1000")
 MAX_CONTAINERS = 32
@@ -150,8 +152,9 @@ def _decide_workers(
     for process in processes:
         slices, is_clear = _choose_slices(process, workload, workers.slices)
         if not is_clear and workers.slices:
-            given = find_value(process.container, "MEGASCALE_NUM_SLICES")
-            count = workers.slices.count
+            given = _find_slice_count(process, workload)
+            is_joined = _read_annotation(workload, MULTISLICE_ANNOTATION) != "disabled"
+            count = workers.slices.count if is_joined else 1
             problems.append(f"MEGASCALE_NUM_SLICES is {given} and should be {count}; leave it out")
         variables[process.pointer], process_problems = _decide_process(
             process,
@@ -174,11 +177,23 @@ def _choose_slices(
     A container may set its own number of slices. With 1 it is independent. With another number only the
     user knows which slices are counted, so that is not clear.
     """
-    if slices is None or _read_annotation(workload, MULTISLICE_ANNOTATION) == "disabled":
-        return None, True
-    given = find_value(process.container, "MEGASCALE_NUM_SLICES") or ""
-    is_count = given in ("", str(slices.count)) or "$(" in given
+    if _read_annotation(workload, MULTISLICE_ANNOTATION) == "disabled":
+        slices = None
+    given = _find_slice_count(process, workload)
+    is_count = given in ("", str(slices.count if slices else 1)) or "$(" in given
+    if slices is None:
+        return None, is_count
     return (slices, True) if is_count else (None, given == "1")
+
+
+def _find_slice_count(process: _Process, workload: Workload) -> str:
+    """The container's own number of slices; JAX multiplies by it. Empty where it is not known."""
+    entry = find_entry(process.container, "MEGASCALE_NUM_SLICES") or {}
+    field = (entry.get("valueFrom") or {}).get("fieldRef") or {}
+    named = _METADATA_FIELD.fullmatch(str(field.get("fieldPath")))
+    if named:
+        return str((workload.metadata.get(named[1]) or {}).get(named[2]) or "")
+    return str(entry.get("value") or "")
 
 
 def _decide_group(
@@ -198,8 +213,14 @@ def _decide_group(
         addresses, hostnames = (find_value(process.container, name) for name in reversed(LISTS))
         listed = addresses or hostnames
         worker = parse_count(find_value(process.container, "TPU_WORKER_ID"))
-        if listed and worker is not None:
-            hosts = listed.split(",")
+        hosts = (listed or LOCALHOST).split(",")
+        is_alone = hosts[0].partition(":")[0] == LOCALHOST
+        if is_alone and listed and workers.count > 1:
+            problems.append(
+                f"the list of workers is {LOCALHOST} in a group of {workers.count} Pods, and "
+                "LeaderWorkerSet keeps it; let nothing else set TPU_WORKER_HOSTNAMES"
+            )
+        elif listed and worker is not None and not workers.has_led_subgroup:
             first = hosts[0].partition(":")[0]
             found |= {
                 "JAX_COORDINATOR_ADDRESS": f"{first}:{ports.jax_coordinator}",
@@ -207,7 +228,7 @@ def _decide_group(
                 "JAX_PROCESS_ID": str(worker),
             }
         variables[process.pointer] = found
-    return Environment(variables, tuple(problems))
+    return Environment(variables, tuple(dict.fromkeys(problems)))
 
 
 def _find_group_problems(workload: Workload, workers: Workers) -> Iterator[str]:
@@ -227,6 +248,11 @@ def _find_group_problems(workload: Workload, workers: Workers) -> Iterator[str]:
         yield (
             "LeaderWorkerSet counts an init container with google.com/tpu as one more process of each "
             "Pod; ask for it in containers only"
+        )
+    elif find_value(every[0], "TPU_WORKER_ID") == "-1":
+        yield (
+            "TPU_WORKER_ID is -1: LeaderWorkerSet 0.9 numbers a leader with google.com/tpu so in "
+            "subgroups; use a newer version, or subgroups without the leader (LeaderExcluded)"
         )
     has = [name for name in ("TPU_WORKER_HOSTNAMES", "TPU_WORKER_ID") if find_entry(every[0], name)]
     if len(has) == 1:
@@ -380,7 +406,7 @@ def _ports(containers: Sequence[Object], name: str, base: int) -> list[str | Non
     for number, container in enumerate(containers):
         given = find_entry(container, name) or {}
         port = "" if "valueFrom" in given else str(given.get("value") or base + number)
-        found.append(port if port.isdecimal() and len(port) <= len("65535") else None)
+        found.append(port if (parse_count(port) or 65536) < 65536 else None)
     return found
 
 
@@ -463,7 +489,7 @@ def _complete(workers: Workers, slice_: _SelectedSlice) -> Workers:
     """Complete the workers by the size of the slice.
 
     If the slice is one host, each Pod is a slice. If its size is known, so are the names of its hosts,
-    whatever the current number of Pods. A multiple of the size means several slices.
+    whatever the current number of Pods.
     """
     if slice_.hosts == 1:
         return replace(
@@ -479,11 +505,7 @@ def _complete(workers: Workers, slice_: _SelectedSlice) -> Workers:
     is_nameable = workers.name and workers.subdomain
     if slice_.hosts is None or workers.wrong or not is_nameable:
         return workers
-    if isinstance(workers.index, int):
-        is_known = bool(workers.hosts) or workers.index >= slice_.hosts
-    else:
-        is_known = workers.count % slice_.hosts == 0
-    if is_known:
+    if isinstance(workers.index, int) and (workers.hosts or workers.index >= slice_.hosts):
         return workers
     numbers = range(workers.first, workers.first + slice_.hosts)
     return replace(workers, hosts=name_hosts(workers.name, numbers, workers.subdomain))
@@ -505,11 +527,14 @@ def _find_host_problems(
         yield f"{needs} with names, and {workers.nameless}"
     elif is_count_wrong:
         there_are = "there is 1" if workers.count == 1 else f"there are {workers.count}"
-        yield f"{needs}, and {there_are}; set their number to {slice_.hosts}"
+        slices, rest = divmod(workers.count, slice_.hosts)
+        several = slices > 1 and not rest and not workers.is_leader_worker_set
+        more = f", and create a workload for each of {slices} slices" if several else ""
+        yield f"{needs}, and {there_are}; set their number to {slice_.hosts}{more}"
     elif not workers.hosts and isinstance(workers.index, int) and not all_served:
         yield (
-            f"{needs}, and this one has number {workers.index} and no TPU_WORKER_HOSTNAMES; create its "
-            "workload again"
+            f"{needs}, and this one has number {workers.index} and no TPU_WORKER_HOSTNAMES; create a "
+            "workload for each slice, or create it again if its ordinals do not start at 0"
         )
 
 

@@ -56,6 +56,8 @@ class Multislice:
 class Workers:
     """The Pods of one slice.
 
+    ``has_led_subgroup``: one of its subgroups contains a leader with chips, which LeaderWorkerSet 0.9
+    numbers -1.
     ``hosts`` are their DNS names in the order of worker ids, empty where they are not known, and always
     in a LeaderWorkerSet.
     ``index`` is the place of this Pod in them, ``None`` where only the Pod's own admission can tell.
@@ -73,6 +75,7 @@ class Workers:
     slices: Multislice | None = None
     is_leader_worker_set: bool = False
     has_subgroups: bool = False
+    has_led_subgroup: bool = False
     count: int = 0
     first: int = 0
     nameless: str = ""
@@ -278,7 +281,7 @@ def _member(workers: Workers, number: int, spec: Object) -> Workers:
     if is_of_workload and parse_count(ordinal) is not None:
         wrong = (
             f"{own} is not among the {len(hosts)} in {_HOSTNAMES}; apply the manifest with the number "
-            "of Pods that there are"
+            "of Pods that there are, or create a workload for each slice"
         )
         return replace(workers, wrong=wrong)
     return workers
@@ -318,5 +321,11 @@ def _leader_worker_set(metadata: Object) -> Workers:
     group = parse_count(annotations.get(f"{LWS}/subgroup-size"))
     has_subgroups = f"{LWS}/subgroup-size" in annotations
     return Workers(
-        "", (), None, is_leader_worker_set=True, has_subgroups=has_subgroups, count=group or count
+        "",
+        (),
+        None,
+        is_leader_worker_set=True,
+        has_subgroups=has_subgroups,
+        has_led_subgroup=has_subgroups and has_leader,
+        count=group or count,
     )

@@ -68,7 +68,10 @@ def _set_variables(pod: Manifest, requesting: list[Manifest]) -> None:
         size = int(annotations[f"{PREFIX}/subgroup-size"])
         requesting = requesting[:1]
         members = members[position // size * size :][:size]
-        position %= size
+        # The annotation of a leader's own Pod is missing, and Go's % keeps the sign.
+        position = (
+            position % size if index or (annotations.get(f"{PREFIX}/leader-requests-tpus")) else -1
+        )
     ports = [_port(one, number) for number, one in enumerate(requesting)]
     subdomain = pod["spec"].get("subdomain", "")
     names = [f"{leader}-{one}.{subdomain}" if one else f"{leader}.{subdomain}" for one in members]

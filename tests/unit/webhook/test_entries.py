@@ -159,6 +159,31 @@ def test_injected_variables_are_removed_from_a_container_that_no_longer_requests
     assert first["name"] == "c"
 
 
+@pytest.mark.parametrize("replicas", [2, 0])
+def test_a_workload_marked_disabled_loses_what_was_injected(replicas: int) -> None:
+    own = [entry("A", "b"), entry("JAX_PROCESS_COUNT", "7")]
+    once = Answered(stateful_set(container(env=own), replicas=2)).target
+    once["spec"]["replicas"] = replicas
+    once["metadata"]["labels"] = {"tpu-functions.dev/inject": "disabled"}
+    again = Answered(once, operation="UPDATE")
+    assert again.entries() == own
+    metadata = again.target["spec"]["template"]["metadata"]
+    assert metadata["annotations"] == {}
+    assert metadata["labels"]["tpu-functions.dev/inject"] == "disabled"
+    assert Answered(again.target, operation="UPDATE").patch == []
+
+
+def test_a_mark_that_was_removed_is_a_warning_while_the_template_has_its_copy() -> None:
+    old = stateful_set(replicas=2, labels={"tpu-functions.dev/inject": "enabled"})
+    stored = Answered(old).target
+    new = {**stored, "metadata": {**stored["metadata"], "labels": {}}}
+    assert Answered(new, operation="UPDATE", oldObject=stored).warnings == [
+        "the workload is not marked any more, but its Pod template or namespace is, and injection "
+        "continues; to end it and remove the variables, mark the workload "
+        "tpu-functions.dev/inject: disabled"
+    ]
+
+
 def test_injected_variables_are_kept_without_replicas_because_scaling_calls_no_webhook() -> None:
     once = Answered(with_entries(replicas=2))
     once.target["spec"]["replicas"] = 0

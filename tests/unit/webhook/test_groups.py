@@ -115,6 +115,11 @@ def test_host_names_are_at_most_as_long_as_a_dns_name(length: int, count: int) -
 
 
 WARNED: list[tuple[Manifest, str]] = [
+    (group(subgroup=2, **TWO_HOSTS)[0], "TPU_WORKER_ID is -1: LeaderWorkerSet 0.9 numbers a leader with google.com/tpu so in subgroups; use a newer version, or subgroups without the leader (LeaderExcluded)"),
+    (
+        group(container(env=[{"name": "TPU_WORKER_HOSTNAMES", "value": "localhost"}, {"name": "TPU_WORKER_ID", "value": "0"}]), **TWO_HOSTS)[1],
+        "the list of workers is localhost in a group of 2 Pods, and LeaderWorkerSet keeps it; let nothing else set TPU_WORKER_HOSTNAMES",
+    ),
     (group(nodeSelector=selector("tpu-v6e-slice", "4x4"))[0], "topology 4x4 needs 4 Pods, and there are 2; set their number to 4"),
     (group(nodeSelector=selector("tpu7x", "2x2x1"))[1], "topology 2x2x1 needs 1 Pod, and there are 2; set their number to 1"),
     (

@@ -107,6 +107,23 @@ def test_a_wrong_number_of_slices_is_a_warning_and_no_variable_is_added(given: s
     assert not [name for name in answered.env() if name.startswith("JAX")]
 
 
+@pytest.mark.parametrize(
+    "annotations, expected", [({}, 2), ({MULTISLICE: "disabled"}, 1)], ids=["joined", "independent"]
+)
+def test_a_number_of_slices_by_a_field_is_compared_like_any_other(
+    annotations: dict[str, str], expected: int
+) -> None:
+    """JobSet's count of all Jobs includes those without chips."""
+    name = "jobset.sigs.k8s.io/global-replicas"
+    field = {"valueFrom": {"fieldRef": {"fieldPath": f"metadata.annotations['{name}']"}}}
+    counted = container(env=[{"name": "MEGASCALE_NUM_SLICES", **field}])
+    answered = pod_of_slice(counted, annotations={name: "3", **annotations})
+    warning = f"MEGASCALE_NUM_SLICES is 3 and should be {expected}; leave it out"
+    assert answered.warnings == [warning]
+    assert not [one for one in answered.env() if one.startswith("JAX")]
+    assert set(megascale(answered.env())) == {"MEGASCALE_NUM_SLICES"}
+
+
 @pytest.mark.parametrize("given", ["2", "", "$(SLICES)"])
 def test_variables_are_added_to_a_correct_or_unknown_number_of_slices(given: str) -> None:
     answered = pod_of_slice(requesting(given))

@@ -110,8 +110,8 @@ WITHOUT_TEMPLATE: list[tuple[str, Manifest, int, str]] = [
         "one too many",
         stateful_set(replicas=8, pod=FOUR_HOSTS),
         6,
-        "topology 4x4 needs 4 Pods, and this one has number 6 and no TPU_WORKER_HOSTNAMES; create its "
-        "workload again",
+        "topology 4x4 needs 4 Pods, and this one has number 6 and no TPU_WORKER_HOSTNAMES; create a "
+        "workload for each slice, or create it again if its ordinals do not start at 0",
     ),
     (
         "no topology",
@@ -220,8 +220,9 @@ SCALED: list[tuple[str, Manifest, list[int], str, list[str]]] = [
      job(name="ms-slice-0", count=2, subdomain="ms", labels=jobset_labels(1, 0), pod=FOUR_HOSTS),
      [0, 1, 2, 3],
      hosts_of("ms-slice-0", "ms", 0, 1, 2, 3), needs("there are 2")),
-    ("two slices", stateful_set(replicas=8, pod=FOUR_HOSTS), list(range(8)),
-     hosts_of("web", "nginx", *range(8)), needs("there are 8")),
+    ("two slices", stateful_set(replicas=8, pod=FOUR_HOSTS), [0, 1, 2, 3],
+     hosts_of("web", "nginx", 0, 1, 2, 3),
+     [f"{needs('there are 8')[0]}, and create a workload for each of 2 slices"]),
 ]  # fmt: skip
 
 
@@ -250,7 +251,7 @@ def test_a_pod_that_is_not_in_the_list_of_hosts_is_a_warning(pod: Any) -> None:
     made = pod_of(template.target, 6)
     assert Answered(made).warnings == [
         "web-6.nginx is not among the 4 in TPU_WORKER_HOSTNAMES; apply the manifest with the number of "
-        "Pods that there are"
+        "Pods that there are, or create a workload for each slice"
     ]
     assert not Answered(made, is_strict=True).response["allowed"]
 

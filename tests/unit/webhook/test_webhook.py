@@ -282,7 +282,11 @@ def test_an_invalid_drain_time_is_an_error(text: str, capsys: pytest.CaptureFixt
 @pytest.mark.parametrize(
     "environment, message",
     [
-        ({"INJECT_PROCESS_PORT": "0"}, "INJECT_PROCESS_PORT='0' must be a port, 1 to 65535"),
+        ({"INJECT_PROCESS_PORT": "0"}, "INJECT_PROCESS_PORT='0' must be a port, 1 to 65504"),
+        (
+            {"INJECT_PROCESS_PORT": "65505"},
+            "INJECT_PROCESS_PORT='65505' must be a port, 1 to 65504",
+        ),
         ({"INJECT_STRICT": "yes"}, "INJECT_STRICT='yes' must be true or false"),
     ],
 )
