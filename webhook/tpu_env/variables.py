@@ -121,6 +121,13 @@ def decide_variables(workload: Workload, ports: Ports) -> Environment:
     else:
         found = _decide_workers(workload, _complete(workload.workers, slice_), slice_, ports)
     notices = list(_find_selectors_elsewhere(workload.spec))
+    workers = workload.workers
+    is_probed = any(one.get("readinessProbe") for one in workload.spec.get("containers") or [])
+    if workers and workers.is_ordered and is_probed and (slice_.hosts or workers.count) > 1:
+        notices.append(
+            "each Pod waits until the one before it is ready, but a readinessProbe may wait for all "
+            "Pods of the slice; set podManagementPolicy: Parallel"
+        )
     if workload.workers and not (found.variables or found.problems):
         notices += _explain_nothing(workload, workload.workers)
     return replace(found, notices=tuple(notices))

@@ -62,7 +62,8 @@ class Workers:
     in a LeaderWorkerSet.
     ``index`` is the place of this Pod in them, ``None`` where only the Pod's own admission can tell.
     ``subdomain`` is the headless Service that gives the names; ``first`` the number in the name of the
-    first, and ``count`` their number, 0 if a Pod cannot know it. Three errors of the user leave
+    first, and ``count`` their number, 0 if a Pod cannot know it. ``is_ordered``: a Pod is created when
+    the one before is ready. Three errors of the user leave
     ``hosts`` unknown: ``nameless`` is reported if the slice has more than one host; ``unnamed`` if
     the slice does not have ``count`` hosts, because otherwise each Pod will know the rest; ``wrong``
     if it does not have one host, because otherwise each Pod is a slice.
@@ -78,6 +79,7 @@ class Workers:
     has_led_subgroup: bool = False
     count: int = 0
     first: int = 0
+    is_ordered: bool = False
     nameless: str = ""
     unnamed: str = ""
     wrong: str = ""
@@ -160,7 +162,8 @@ def _read_stateful_set(name: str, spec: Object) -> Workers | None:
     if replicas < 1:
         return None
     index = None if start else FieldPath(f"metadata.labels['{POD_INDEX}']")
-    workers = Workers(name, (), index, service, count=replicas, first=start)
+    is_ordered = spec.get("podManagementPolicy") != "Parallel"
+    workers = Workers(name, (), index, service, count=replicas, first=start, is_ordered=is_ordered)
     if replicas > MAX_WORKERS:
         wrong = f"StatefulSet {name} has {replicas} replicas, but a slice has at most {MAX_WORKERS}"
         return replace(workers, wrong=wrong)

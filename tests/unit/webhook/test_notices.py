@@ -95,6 +95,31 @@ NOT_INJECTED: list[tuple[Manifest, str]] = [
 ]
 
 
+ORDERED = (
+    "each Pod waits until the one before it is ready, but a readinessProbe may wait for all Pods of the "
+    "slice; set podManagementPolicy: Parallel"
+)
+
+
+@pytest.mark.parametrize(
+    "nodes, replicas, policy, probe, warnings",
+    [
+        (FOUR_HOSTS, 4, "OrderedReady", {"httpGet": {"port": 80}}, [ORDERED]),
+        ({}, 2, "", {"httpGet": {"port": 80}}, [ORDERED]),
+        ({}, 2, "Parallel", {"httpGet": {"port": 80}}, []),
+        ({}, 2, "OrderedReady", {}, []),
+        (ONE_HOST, 4, "OrderedReady", {"httpGet": {"port": 80}}, []),
+    ],
+)
+def test_pods_of_a_slice_that_wait_for_each_other_are_a_warning(
+    nodes: dict[str, Any], replicas: int, policy: str, probe: Manifest, warnings: list[str]
+) -> None:
+    target = stateful_set(container(readinessProbe=probe), replicas=replicas, pod=nodes)
+    target["spec"]["podManagementPolicy"] = policy
+    answered = Answered(target, is_strict=True)
+    assert (answered.response["allowed"], answered.warnings) == (True, warnings)
+
+
 @pytest.mark.parametrize("target, notice", NOT_INJECTED, ids=[text for _, text in NOT_INJECTED])
 def test_a_workload_without_variables_is_allowed_with_a_warning_even_in_strict_mode(
     target: Manifest, notice: str
