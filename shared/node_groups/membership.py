@@ -105,16 +105,20 @@ def has_token_of_this_start(instance: Instance, now: datetime) -> bool:
 def had_node(group: NodeGroup, known: Status, instance: Instance, now: datetime) -> bool:
     """Whether the VM certainly has had a Node since its last start.
 
-    The status reports that its Node was deleted, or the VM was started before all VMs had Nodes: until
-    then, or until its loss was reported.
+    The status reports that its Node was deleted; or all VMs had Nodes, and its loss was not reported,
+    five minutes after it was started and got its token.
     """
     entry = next((one for one in known.pending if one.name == instance.name), None)
+    started = instance.started or instance.created
     if group.spec.joins_with_tokens:
-        if not has_token_of_this_start(instance, now):
+        token = find_token(instance.metadata, now)
+        if token is None or not has_token_of_this_start(instance, now):
             return False
+        given = token.expires - TOKEN_LIFE  # by the clock of the status's times
+        started = max(started, given) if started is not None else given
         if entry is not None and entry.why == Reason.NODE_DELETED:
             return True
-    joined, started = known.conditions.get(Type.NODES_JOINED), instance.started or instance.created
+    joined = known.conditions.get(Type.NODES_JOINED)
     if known.completed_at is None or started is None:
         return False
     until = joined.since if joined is not None and not joined.is_true else now

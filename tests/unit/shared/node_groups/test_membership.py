@@ -152,10 +152,10 @@ HAD_NODE: dict[str, tuple[Instance, Status, bool]] = {
     "its Node was deleted, and it has no token": (KEYLESS, status(NodeDeleted=10), False),
     "it waits for its join": (started(40), status(AwaitingNodeJoin=10), False),
     "it is older than the complete slice": (started(40), status(completed=True), True),
-    "it was started six minutes before a Node was missing": (started(40), status(True, 34), True),
-    "it was started five minutes before a Node was missing": (started(40), status(True, 35), False),
-    "it was started six minutes before it was lost": (started(40), status(True, 1, NodeLost=34), True),
-    "it was started five minutes before it was lost": (started(40), status(True, 1, NodeLost=35), False),
+    "it got its token six minutes before a Node was missing": (started(40), status(True, 24), True),
+    "it got its token five minutes before a Node was missing": (started(40), status(True, 25), False),
+    "it got its token six minutes before it was lost": (started(40), status(True, 1, NodeLost=24), True),
+    "it got its token five minutes before it was lost": (started(40), status(True, 1, NodeLost=25), False),
 }  # fmt: skip
 
 
