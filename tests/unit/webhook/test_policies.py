@@ -106,6 +106,17 @@ def test_a_marked_deployment_is_rejected_without_a_review_of_the_webhook() -> No
     assert refusal(MARKED, "CREATE", Answered(made).target) == ""
 
 
+@pytest.mark.parametrize("mark, is_reviewed", [("enabled", True), ("disabled", True), ("", False)])
+@pytest.mark.parametrize("kind", ["labels", "annotations"])
+def test_a_workload_is_reviewed_by_its_mark_also_to_remove_what_was_injected(
+    mark: str, is_reviewed: bool, kind: str
+) -> None:
+    [condition] = [one for one in WEBHOOKS[0]["matchConditions"] if one["name"] == "is-marked"]
+    made = stateful_set()
+    made["metadata"][kind] = {"tpu-functions.dev/inject": mark}
+    assert evaluate(condition["expression"], {"object": made}) is is_reviewed
+
+
 @pytest.mark.parametrize(
     "resource, policy, operations",
     [
