@@ -42,7 +42,7 @@ FAST_ON_REAL = frozenset(
         "test_lifecycle.py::test_a_group_force_deleted_and_applied_again_does_not_touch_its_predecessor",
         "test_losses.py::test_a_vm_deleted_manually_is_recreated_and_admitted_again",
         "test_losses.py::test_a_node_of_a_ready_group_deleted_manually_is_reported_with_what_to_do",
-        "test_losses.py::test_a_node_deleted_manually_is_reported_lost_and_returns_with_its_vm",
+        "test_losses.py::test_a_node_deleted_manually_is_reported_and_returns_with_its_vm",
         "test_losses.py::test_silent_kubelets_are_reported",
         "test_losses.py::test_a_node_of_another_machine_with_our_label_is_not_touched",
         "test_losses.py::test_a_node_that_joins_without_a_providerid_is_reported_and_not_counted",
