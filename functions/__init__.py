@@ -7,18 +7,18 @@ at intervals.
 The docstring of a folder has the step's triggers and what it does; the constant ``STEP`` names its
 functions. `shared.frame.step` calls them in this order:
 
-1. ``open`` finds the object that the trigger names, and builds the work: object, trigger, time, ports.
-2. ``observe`` reads. Its result is a dataclass, one for each case that ``decide`` distinguishes.
+1. ``open`` builds the work: trigger, time, ports, and the object, if the trigger names one.
+2. ``observe`` reads. Its result is a dataclass.
 3. ``decide`` is pure: from the observation and the time to a `shared.frame.plan.Plan`, whose docstring
    says in which order the actions are executed and what an error of an action ends.
 4. ``recover`` gets the `CallError` that has ended ``observe`` or the plan. It returns a plan, mostly one
    that reports an environment error on the object, or ``None``. If several objects have failed, it gets
    one of their errors, if possible one that is retried; with ``recovers_each`` it gets each of them.
-5. ``give_up`` gets the transient error of the last attempt (a resync has one attempt): its plan records
-   the error in the status (``retries``) or as an Event. A resync without errors removes this entry;
-   inject_token removes its own.
+5. ``give_up`` gets the transient error, or the crash, of the last attempt (a resync has one attempt):
+   its plan records the error in the status (``retries``) or as an Event. A resync without errors removes
+   this entry; inject_token removes its own.
 
-The frame handles an error for which ``recover`` has no plan, and one of such a plan:
+The frame handles an error for which ``recover`` has no plan:
 
 - After 404, 409 or 412 the observation is stale: the step observes again, at most three times in all.
 - After a transient error, such as a 503, or without time for a call, Pub/Sub retries the message, at

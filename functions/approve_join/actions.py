@@ -94,13 +94,14 @@ class Revoke:
     """Revoke the token with which a request was made.
 
     A Secret may be one that this system has not created: then an admission policy does not let the step
-    delete it. That is reported, and the request is denied all the same.
+    delete it. That is reported with ``outcome``, and the plan goes on.
     """
 
     token_id: str
     request: str
     node: str = ""
     group: str = ""
+    outcome: str = DENIED
 
     def apply(self, work: JoinWork) -> None:
         try:
@@ -113,7 +114,7 @@ class Revoke:
                 f"bootstrap-token-{self.token_id} in kube-system: until then its holder makes new "
                 "requests"
             )
-            Report(DENIED, note, self.request, self.node, self.group).apply(work)
+            Report(self.outcome, note, self.request, self.node, self.group).apply(work)
 
     def describe(self) -> str:
         return f"revoke the token {self.token_id}"

@@ -32,10 +32,10 @@ def decide(observed: ObservedRequests, now: datetime) -> Plan:
     # The decision and the report of a request are two objects of the plan, so that it is reported even
     # if its decision fails. Both come before the next request, for which there may be no time.
     each = tuple(
-        Each(one.name, actions)
+        Each(one.name, part)
         for one in assessments
-        for actions in (tuple(one.list_decisions(now)), tuple(one.list_reports()))
-        if actions
+        for part in (tuple(one.list_decisions(now)), tuple(one.list_reports()))
+        if part
     )
     failed = [one.candidate.error for one in assessments if one.candidate.error is not None]
     message = message_about_requests(Cause.CONTINUED, now, observed.unread)
@@ -90,7 +90,7 @@ class _Assessment:
         is_own = find_token_of_vm(self.candidate, now) == request.token_id
         if self.outcome == SPENT and self.candidate.has_node and is_own:
             # label_node has revoked it, but the call may have failed, or a late write may have followed.
-            yield actions.Revoke(request.token_id, request.name, node, self.group_key)
+            yield actions.Revoke(request.token_id, request.name, node, self.group_key, NOT_APPROVED)
         if self.outcome == DENIED:
             # The token first: after a crash in between, the request is still pending and is denied.
             yield actions.Revoke(request.token_id, request.name, node, self.group_key)

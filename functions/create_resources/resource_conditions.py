@@ -52,7 +52,8 @@ class CreationReport:
     members: tuple[ManagedInstance, ...] = ()
 
     def add_conditions(self, group: NodeGroup, known: Status, now: datetime) -> Status:
-        """``known`` with the conditions and counts that follow from its entries and this report."""
+        """``known`` with what follows from its entries and this report: Accepted, the conditions of the
+        resources, machine type, model, counts and generation."""
         source, template = group.spec.source, self.found.get(TEMPLATE)
         machine_type, model = known.machine_type, known.provisioning_model
         if isinstance(source, InstanceConfig):

@@ -16,8 +16,8 @@ failed between items 3 and 4):
 1. If it has a stale Node (`membership.is_stale`), delete that, unless its kubelet may run, and do no
    more: when the Node is gone, label_node triggers the step.
 2. Write a new token to the metadata by one setMetadata, unless the old one is valid for ten more
-   minutes. If the cluster's CA has changed since, the metadata is written with the old token and the
-   hash of the new CA.
+   minutes. If the cluster's CA has changed since, or the VM was restarted, the metadata is written with
+   the old token, the hash of the new CA and the new start.
 3. Create the token's Secret from the metadata. A repetition builds the same Secret, and that it exists
    is not an error.
 4. If the VM had a token before and a Node of its name exists now, the VM has joined meanwhile, and

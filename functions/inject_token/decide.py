@@ -13,7 +13,7 @@ from shared.frame.plan import Action, Each, Plan, Send, plan_unread
 from shared.node_groups import readiness
 from shared.node_groups.actions import DeleteNode, RevokeToken
 from shared.node_groups.bootstrap import TOKEN_LIFE, join_metadata
-from shared.node_groups.membership import has_token_of_this_start, may_delete
+from shared.node_groups.membership import has_token_of_this_start
 from shared.node_groups.status import Type
 from shared.node_groups.work import WriteStatus, message_about
 from shared.triggers import routes
@@ -80,7 +80,7 @@ def _plan_injection(observed: ObservedVms, vm: Vm, now: datetime) -> Iterator[Ac
     if vm.has_joined or not _is_metadata_writable(vm, observed.trigger):
         return
     if vm.node is not None:
-        if may_delete(vm.node, vm_exists=True):
+        if vm.node.is_silent:
             yield DeleteNode(vm.node.name, vm.node.uid)
         return
     token = vm.token
@@ -117,7 +117,7 @@ def _plan_resync(observed: ObservedVms, now: datetime) -> Plan:
         waiting.append(name)
         is_expiring = token is None or token.expires - now < MIN_LEFT
         is_unused = token is not None and now - (token.expires - TOKEN_LIFE) >= UNUSED_AFTER
-        is_blocked = vm.node is not None and not may_delete(vm.node, vm_exists=True)
+        is_blocked = vm.node is not None and not vm.node.is_silent
         if (is_expiring or is_unused) and not is_blocked:
             to_inject.append(name)
     sends = tuple(_build_messages(observed, to_inject, now))

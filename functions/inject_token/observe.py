@@ -33,7 +33,7 @@ class Vm:
     is_node_stale: bool = False
     """The Node remains from an earlier VM with this name."""
     had_node: bool = False
-    """Its Node was deleted since it was last started: its kubelet, restarted, needs no token."""
+    """It certainly had a Node since it was last started: its kubelet needs no token to return."""
 
     @property
     def has_joined(self) -> bool:

@@ -23,20 +23,23 @@ The words of this folder, in reading order:
    offers all chips.
 7. A VM *had a Node* (`membership.had_node`) if it certainly had one since its last start.
 8. The slice is *complete* from its first Ready on (``completed_at``).
-9. A VM is *down* if it does not run, and *gone* if it or its Node does not exist any more.
+9. A VM is *down* if it does not run, and *gone* if it does not exist any more, or if its Node was
+   deleted and it was not found among the members that were read.
 10. It is *lost* if an event reports its end, if it had joined and is down, or if the slice was complete
-    and it is gone.
+    and it is gone now and was not before.
 11. The *earlier* entry about a VM (`Status.pending`) has the reason why it was not ready, and since
-    when. It is *outdated* if what was read since contradicts it. Otherwise its reason stays.
+    when. It is *outdated* as soon as its VM is read (a loss: if the VM is up again). Otherwise, and of
+    a gone VM, its reason stays.
 12. A *rejection* is a reason that approve_join has reported. It lasts until the VM joins or stops.
 13. A trigger is *debounced* if the count is left to a later one (`observe.is_debounced`).
 
 What is done to a Node depends on its VM:
 
 - The VM was read, and the Node matches: the step revokes the VM's token, then sets the Node's labels and
-  taints. If the Node has the proof, nothing is revoked and no taint is set again.
+  taints. If the Node has the proof, no taint is set again, and only a resync of a Ready group revokes
+  the token once more.
 - The VM was not read, and the Node has the proof: only its labels are corrected.
-- The VM is gone: a Node with its name is deleted, unless its providerID names something else
+- The VM does not exist: a Node with its name is deleted, unless its providerID names something else
   (`membership.may_match`).
 - Any other Node is left alone.
 
@@ -44,9 +47,9 @@ Nodes are listed by the resource-name label. Kubelets that join with our tokens 
 step labels other Nodes. A Node that has no label yet, or has lost it, is read by its name.
 
 The step owns the conditions NodesJoined (tear_down writes it during a deletion) and InterconnectReady.
-It triggers inject_token for VMs whose Nodes are stale, and both inject_token and create_resources if
-their conditions contradict what it has observed. A group that is not served any more, but accepted, is
-such a contradiction.
+It triggers inject_token for VMs whose Nodes are stale or deleted, and both inject_token and
+create_resources if their conditions contradict what it has observed. A group that is not served any
+more, but accepted, is such a contradiction.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ LOSSES: Mapping[str, Reason] = {
     "compute.instances.stop": Reason.NODE_LOST,
     "compute.instances.delete": Reason.NODE_LOST,
 }
-"""The reason of a lost VM by the method of its audit log entry, the only source for it."""
+"""The reason of a lost VM by the method of its audit log entry: nothing else shows a preemption."""
 READY_AGAIN_AFTER = timedelta(minutes=1)
 """A Node of a complete slice that was reported as not Ready counts as ready only so long after that
 report, so that a flapping Node does not cause many status writes. The sweep triggers the count that is
@@ -85,7 +85,7 @@ def _build_inputs(observed: ObservedNodes, now: datetime) -> dict[str, Input]:
     gone = dict.fromkeys(_list_gone(observed) if known.completed_at is not None else ())
     misnamed = {vm for vm, _ in observed.misnamed}
     outdated = {name for name, entry in observed.earlier.items() if _is_outdated(observed, entry)}
-    deleted = observed.without_named_node if observed.group.spec.joins_with_tokens else ()
+    deleted = observed.vms_of_deleted_nodes if observed.group.spec.joins_with_tokens else ()
     had_node = {
         name
         for name, vm in observed.vms.items()
@@ -137,7 +137,8 @@ def _is_outdated(observed: ObservedNodes, entry: Pending) -> bool:
 
 
 def _list_gone(observed: ObservedNodes) -> Iterator[str]:
-    """The VMs that do not exist or whose Node was deleted."""
+    """The VMs that do not exist, and those whose Node was deleted and that were not found among the
+    members."""
     for node in observed.nodes:
         is_read = node.vm in observed.instances
         if is_read and observed.instances[node.vm] is None and may_match(observed.group, node):

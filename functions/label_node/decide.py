@@ -64,11 +64,11 @@ def decide(observed: ObservedNodes | NothingToCount, now: datetime) -> Plan:
 def _order_nodes(nodes: Iterable[Node], trigger: Trigger) -> list[Node]:
     """The Nodes in the order of the plan: those that the trigger names, then the others by name.
 
-    A message that continues a plan names Nodes that are left. There may be more of them than a message
-    has room for (`message.MAX_NAMES`), so this plan goes on with all Nodes from the first name on. At
-    least one Node has its actions executed, so each message begins at a later name, and the sequence
-    ends even if the actions have no effect. Only the VMs of the named Nodes, and of Nodes without proof,
-    are read. The others are only labelled: a resync deletes those whose VMs are gone.
+    After a message that continues a plan: all Nodes from the first that it names on, because more may
+    be left than a message has room for (`message.MAX_NAMES`). At least one Node has its actions
+    executed, so each message begins at a later name, and the sequence ends even if the actions have no
+    effect. Only the VMs of the named Nodes, and of Nodes without proof, are read. The others are only
+    labelled: a resync deletes those whose VMs are gone.
     """
     if trigger.cause == Cause.CONTINUED:
         first = min(trigger.nodes, default="")
@@ -80,20 +80,21 @@ def _order_nodes(nodes: Iterable[Node], trigger: Trigger) -> list[Node]:
 def _plan_node(observed: ObservedNodes, node: Node, now: datetime) -> Iterator[Action]:
     group, instance = observed.group, observed.instances.get(node.vm)
     if node.vm in observed.instances and instance is None:
-        if membership.may_match(group, node) and membership.may_delete(node, vm_exists=False):
+        if membership.may_match(group, node):
             yield DeleteNode(node.name, node.uid)
         return
     if not observed.matches(node):
         return
-    # The token is revoked first. For a proved Node nothing is revoked any more, so the token would
-    # remain if the order were reversed and the second call failed.
+    # The token is revoked first. A proved Node's is revoked only by an hourly resync, so the token would
+    # remain long if the order were reversed and the second call failed.
     with_tokens = group.spec.joins_with_tokens  # otherwise the metadata may name any token
     if with_tokens and instance is not None:
         token = find_token(instance.metadata, now)
         is_new = node.proved_vm_id != instance.id
-        # A call of inject_token may take effect after the revocation: the hourly resync repeats it.
-        is_hourly = observed.trigger.is_resync and observed.status.is_true(Type.READY)
-        if token is not None and (is_new or (is_hourly and token.expires > now)):
+        # A call of inject_token may take effect after the revocation: a resync of a Ready group repeats
+        # it.
+        is_repetition = observed.trigger.is_resync and observed.status.is_true(Type.READY)
+        if token is not None and (is_new or (is_repetition and token.expires > now)):
             yield RevokeToken(token.id, node.vm)
     patch = membership.build_node_patch(group, node, observed.status.machine_type, instance)
     if patch:
@@ -101,8 +102,8 @@ def _plan_node(observed: ObservedNodes, node: Node, now: datetime) -> Iterator[A
 
 
 def _list_node_events(observed: ObservedNodes) -> Iterator[Emit]:
-    """The Events on Nodes that do not count, at most `BATCH` of each kind: all Nodes of a large slice
-    may have the same defect, and the group's own Events are written after these."""
+    """The Events on Nodes that do not count or had a wrong label, at most `BATCH` of each kind: all
+    Nodes of a large slice may have the same defect, and the group's own Events come after these."""
     for node in islice(observed.without_provider_id(), BATCH):
         text = f"Node {node.name} joined without a ProviderID"
         yield Emit(Event("MissingProviderID", text, is_warning=True), node.raw, once=True)
@@ -141,7 +142,8 @@ def _list_vm_events(observed: ObservedNodes, now: datetime) -> Iterator[Emit]:
 def _plan_triggers(
     observed: ObservedNodes, now: datetime, *, have_all_joined: bool
 ) -> Iterator[Send]:
-    """Trigger the steps whose conditions contradict what this step has observed."""
+    """Trigger inject_token for VMs whose Nodes are stale or deleted, and the steps whose conditions
+    contradict what this step has observed."""
     group, known = observed.group, observed.status
     # VMs that cannot join before inject_token has deleted their stale Nodes, or that need a token then.
     vms = [
@@ -149,9 +151,11 @@ def _plan_triggers(
         for node in observed.nodes
         if (vm := observed.instances.get(node.vm)) is not None
         and membership.is_stale(group, node, vm)
-        and membership.may_delete(node, vm_exists=True)
+        and node.is_silent
     ]
-    vms += (vm for vm in observed.without_named_node if TOKEN_KEY not in observed.vms[vm].metadata)
+    vms += (
+        vm for vm in observed.vms_of_deleted_nodes if TOKEN_KEY not in observed.vms[vm].metadata
+    )
     if vms and group.spec.joins_with_tokens:
         message = message_about(group, Cause.VMS_NEED_TOKENS, now, vms=tuple(vms[:BATCH]))
         yield Send(routes.INJECT_TOKEN, (message,))
@@ -161,5 +165,6 @@ def _plan_triggers(
     if mig is None or mig.state is not State.READY:
         return
     are_vms_missing = observed.has_all_vms and len(observed.vms) < group.spec.node_count
-    if are_vms_missing if known.is_true(Type.MIG_READY) else have_all_joined:
+    contradicts = are_vms_missing if known.is_true(Type.MIG_READY) else have_all_joined
+    if contradicts:
         yield Send(routes.CREATE_RESOURCES, (message_about(group, Cause.FORWARDED, now),))

@@ -12,8 +12,8 @@ from shared.node_groups.status import Status, Type
 VISIBLE_AFTER = timedelta(minutes=1)
 """A list of VMs has all VMs that were created longer ago."""
 _NEVER_COMPLETE = "Before the slice was complete, "
-"""The begin of the message if VMs are gone from a BULK slice that was never complete. Nothing else in
-the status says it: the names of these VMs may be unknown."""
+"""The beginning of the message if VMs are gone from a BULK slice that was never complete. Nothing else
+in the status says it: the names of these VMs may be unknown."""
 
 
 def add_condition(observed: ObservedNodes, known: Status, now: datetime) -> Status:

@@ -30,7 +30,7 @@ class ObservedNodes:
     join_timeout: timedelta
     nodes: tuple[Node, ...] = ()
     instances: Mapping[str, Instance | None] = field(default_factory=dict)
-    """The VMs that were read, by name (``None``: gone)."""
+    """The VMs that were read, by name (``None``: it does not exist)."""
     has_all_vms: bool = False
     """Whether ``instances`` has all VMs of the group."""
     unread_nodes: frozenset[str] = frozenset()
@@ -82,7 +82,7 @@ class ObservedNodes:
         return is_other and self.matches(node)
 
     @property
-    def without_named_node(self) -> list[str]:
+    def vms_of_deleted_nodes(self) -> list[str]:
         """The running VMs whose Nodes the trigger names and that have none now."""
         listed = {*(node.vm for node in self.nodes), *self.unread_nodes}
         named = {name.partition(".")[0] for name in self.trigger.nodes} - listed

@@ -1,6 +1,7 @@
 """Why is a VM of a slice, or its Node, not ready: the reasons, the most severe first.
 
-`RULES` is the specification: the first rule that applies to the `Input` about a VM decides.
+`RULES` is the specification: unless an earlier reason still holds (`find_reason`), the first rule that
+applies to the `Input` about a VM decides.
 """
 
 from __future__ import annotations
@@ -43,7 +44,9 @@ class Input:
     earlier: Pending | None = None  # what the status reports about the VM
     is_outdated: bool = False  # what was read since contradicts ``earlier``
     event_loss: Reason | None = None  # from the trigger's event, unless the VM was started after it
-    is_gone: bool = False  # the slice was complete, and the VM does not exist or a Node was deleted
+    is_gone: bool = (
+        False  # the slice was complete, and the VM or its Node does not exist (`counts`)
+    )
     new_rejection: Reason | None = None  # from the trigger, if it is a message of ``approve_join``
     exists: bool = False  # it was read and is a member of the MIG
     is_down: bool = False  # it was read and does not run, or was not read and is reported lost
@@ -89,11 +92,6 @@ class Input:
         return self.exists and self.node is None and not is_waiting
 
     @property
-    def lost_node(self) -> bool:
-        """Whether the VM lacks the Node that it had."""
-        return self.lacks_node and self.had_node
-
-    @property
     def started(self) -> datetime | None:
         """When the VM was last started; when it was created if that is not known."""
         return (self.instance.started or self.instance.created) if self.instance else None
@@ -136,7 +134,10 @@ RULES: tuple[tuple[Reason, Callable[[Input], bool]], ...] = (
     # The VM is lost. An event is no proof against a Node: the VM may run again.
     (Reason.NODE_LOST, lambda vm: vm.is_lost and (vm.is_down or vm.node is None)),
     # The VM runs without the Node that it had, and neither its Node's name nor approve_join explains it.
-    (Reason.NODE_DELETED, lambda vm: vm.lost_node and not (vm.is_misnamed or vm.rejection)),
+    (
+        Reason.NODE_DELETED,
+        lambda vm: vm.lacks_node and vm.had_node and not (vm.is_misnamed or vm.rejection),
+    ),
     (Reason.NODE_NAME_MISMATCH, lambda vm: vm.lacks_node and vm.is_misnamed),
     (Reason.JOIN_DENIED, lambda vm: vm.rejection == Reason.JOIN_DENIED),
     (Reason.JOIN_NOT_APPROVED, lambda vm: vm.rejection == Reason.JOIN_NOT_APPROVED),

@@ -12,7 +12,7 @@ from shared.frame.plan import Action, Each, Plan, Send
 from shared.node_groups import readiness
 from shared.node_groups.actions import DeleteNode, PatchNode
 from shared.node_groups.lifecycle import ResourceAction, Transition, announce_deletion
-from shared.node_groups.membership import build_node_patch, may_delete, may_match
+from shared.node_groups.membership import build_node_patch, may_match
 from shared.node_groups.node_group import NodeGroup
 from shared.node_groups.status import MIG, Counts, Resource, State
 from shared.node_groups.unreadable import list_remaining, restore_entries
@@ -159,12 +159,12 @@ def _plan_delete_of_rest(
         for node in observed.nodes
         if may_match(observed.group, node)
         and not node.is_deleting
-        and may_delete(node, vm_exists=node.vm in observed.vms_left)
+        and node.vm not in observed.vms_left
     )
     rest = message_about(observed.group, Cause.CONTINUED, now)
     is_all_gone = all(one.resource.state is State.GONE for one in transitions.values())
-    # Nodes that another invocation may be deleting are left to it, and by a resync the finalizer, too.
-    # The end of the last delete goes on: otherwise the finalizer would stay until the next resync.
+    # Nodes that another invocation may be deleting are left to it. Then a resync ends here. The end of
+    # the last delete deletes them itself: otherwise the finalizer would stay until the next resync.
     if nodes and observed.are_nodes_being_deleted(now) and (observed.is_resync or not is_all_gone):
         if is_all_gone:
             return Plan("AwaitingNodes", first=(write,))

@@ -24,7 +24,7 @@ from shared.triggers.message import Cause
 from shared.triggers.trigger import LogTrigger
 
 _LONGEST_INVOCATION = timedelta(seconds=30)
-"""An invocation sends no call later than this after its observation."""
+"""An invocation sends no call later than this after its last observation."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class ObservedRemains:
     """Whether the trigger was redelivered or continues a plan: then the invocation that was deleting the
     Nodes has ended."""
     vms_left: frozenset[str] = frozenset()
-    """VMs that exist although the MIG is gone. Their Nodes are not deleted."""
+    """VMs that exist although the MIG is gone, and whose kubelets may report. Their Nodes are kept."""
     notes: tuple[str, ...] = ()
     """Errors of reads without which the deletion continues."""
 
@@ -187,12 +187,12 @@ def _list_nodes(work: GroupWork) -> tuple[Node, ...]:
 def list_kinds(group: NodeGroup, known: Status) -> tuple[str, ...]:
     """The kinds that are deleted, the MIG first: what the spec needs and what the status has recorded.
     A user's own template is not deleted."""
-    template, kept = known.resources.get(TEMPLATE), {MIG}
+    template, not_listed = known.resources.get(TEMPLATE), {MIG}
     is_recorded = template is not None and template.name == group.resource_name
     if group.spec.user_template is not None and not is_recorded:
-        kept.add(TEMPLATE)
+        not_listed.add(TEMPLATE)
     kinds = dict.fromkeys((*group.spec.resource_kinds, *known.resources))
-    return (MIG, *(kind for kind in kinds if kind not in kept))
+    return (MIG, *(kind for kind in kinds if kind not in not_listed))
 
 
 def _is_first_end(work: GroupWork, kind: str) -> bool:

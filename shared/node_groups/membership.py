@@ -84,12 +84,6 @@ def is_stale(group: NodeGroup, node: Node, instance: Instance) -> bool:
     return TOKEN_KEY not in instance.metadata and (is_proved_for_other or node.is_silent)
 
 
-def may_delete(node: Node, *, vm_exists: bool) -> bool:
-    """Whether the Node may be deleted: no VM of its name exists, or its kubelet has long been silent.
-    A kubelet that runs does not register its Node again."""
-    return node.is_silent or not vm_exists
-
-
 def has_token_of_this_start(instance: Instance, now: datetime) -> bool:
     """Whether the VM has got a token since its last start. A restarted VM may need another one.
 

@@ -39,7 +39,8 @@ class Node:
     is_ready: bool
     is_silent: bool
     """The control plane has set Ready to Unknown, because the kubelet has reported nothing for long.
-    Only the control plane's clock measures that, between two reports."""
+    Only the control plane's clock measures that, between two reports. While a VM of its name exists, no
+    other Node is deleted: a kubelet that runs does not register its Node again."""
     ready_since: datetime | None
     boot_id: str
     """The machine's boot id that its kubelet reports; empty if it is not a valid label value."""

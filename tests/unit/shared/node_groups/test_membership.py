@@ -15,7 +15,6 @@ from shared.node_groups.membership import (
     had_node,
     is_match,
     is_stale,
-    may_delete,
 )
 from shared.node_groups.status import Condition, Pending, Status, Type
 from shared.ports.gce.values import Instance
@@ -163,10 +162,3 @@ HAD_NODE: dict[str, tuple[Instance, Status, bool]] = {
 def test_a_vm_had_a_node_since_its_last_start(case: tuple[Instance, Status, bool]) -> None:
     vm_, known, expected = case
     assert had_node(WITH_TOKENS, known, vm_, NOW) is expected
-
-
-@pytest.mark.parametrize("silent, vm_exists, allowed", [(False, True, False), (True, True, True), (False, False, True)])  # fmt: skip
-def test_no_node_is_deleted_whose_vm_exists_and_whose_kubelet_reports(
-    silent: bool, vm_exists: bool, allowed: bool
-) -> None:
-    assert may_delete(node(silent=silent), vm_exists=vm_exists) is allowed
