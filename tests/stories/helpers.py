@@ -89,6 +89,20 @@ def until_reason(
     until(harness, lambda: harness.condition(name, "Ready").get("reason") == reason, timeout)
 
 
+def make_vm_manually(harness: Harness) -> str:
+    """Create a VM with all that a VM of the slice has, ``created-by`` included; return its path."""
+    model = get(harness, vms(harness)[0])
+    kept = ("disks", "networkInterfaces", "machineType", "scheduling", "serviceAccounts")
+    body = {key: model[key] for key in kept if key in model}
+    items = [one for one in model["metadata"]["items"] if not one["key"].startswith("kubeadm-")]
+    name = f"{resource_name(harness)}-zzzz"
+    body |= {"name": name, "metadata": {"items": items}}
+    body["disks"] = template()["properties"]["disks"]
+    body["networkInterfaces"] = template()["properties"]["networkInterfaces"]
+    harness.simulation.gce.faults.act_as_user("POST", f"{ZONE}/instances", body)
+    return f"{ZONE}/instances/{name}"
+
+
 def describe_state(harness: Harness) -> str:
     """The status of all groups, the last log lines and all resources, for a failed assertion."""
     groups = harness.simulation.admin("GET", "/apis/tpu.google.com/v1alpha1/tpunodegroups")["items"]

@@ -505,20 +505,6 @@ def test_an_error_of_approve_join_is_reported_at_its_vm_and_not_as_a_join_timeou
     helpers.assert_deleted_completely(harness)
 
 
-def make_vm_manually(harness: Harness) -> str:
-    """Create a VM with all that a VM of the slice has, ``created-by`` included; return its path."""
-    model = helpers.get(harness, helpers.vms(harness)[0])
-    kept = ("disks", "networkInterfaces", "machineType", "scheduling", "serviceAccounts")
-    body = {key: model[key] for key in kept if key in model}
-    items = [one for one in model["metadata"]["items"] if not one["key"].startswith("kubeadm-")]
-    name = f"{helpers.resource_name(harness)}-zzzz"
-    body |= {"name": name, "metadata": {"items": items}}
-    body["disks"] = helpers.template()["properties"]["disks"]
-    body["networkInterfaces"] = helpers.template()["properties"]["networkInterfaces"]
-    harness.simulation.gce.faults.act_as_user("POST", f"{helpers.ZONE}/instances", body)
-    return f"{helpers.ZONE}/instances/{name}"
-
-
 @pytest.mark.parametrize("is_complete", [False, True], ids=["while VMs join", "in a Ready slice"])
 def test_a_vm_that_copies_created_by_is_nobody_and_is_reported(is_complete: bool) -> None:
     harness = Harness()
@@ -526,7 +512,7 @@ def test_a_vm_that_copies_created_by_is_nobody_and_is_reported(is_complete: bool
     if is_complete:
         helpers.until_ready(harness)
     helpers.until(harness, lambda: len(helpers.vms(harness)) == 2)
-    path = make_vm_manually(harness)
+    path = helpers.make_vm_manually(harness)
     name = helpers.vm_name(path)
     helpers.until_ready(harness)
     harness.run_for(2 * HOUR)

@@ -22,6 +22,7 @@ from local.gce.inprocess import mount
 from local.tests.gke.small_gke import Gke
 from local.tests.product.node_pools import LEADER, SETTINGS, provider
 from local.vm import agents
+from shared.base.names import RESOURCE_NAME_LABEL
 from shared.node_groups.node_group import resource_name
 from shared.ports.gke import GkeClient
 from shared.slices.by_node_pool.provider import NodePools
@@ -121,6 +122,24 @@ def delete_before_the_join(permissions: dict[str, RecordingPermissions]) -> None
     helpers.until_gone(harness)
 
 
+def delete_beside_a_vm_made_by_hand(permissions: dict[str, RecordingPermissions]) -> None:
+    """A VM with a name of the group, which is not a member of its MIG, has a Node that reports."""
+    harness = harness_with(None, permissions)
+    helpers.ready_slice(harness, manifest(instanceConfig=helpers.STANDARD))
+    name = helpers.vm_name(helpers.make_vm_manually(harness))
+    labels = {RESOURCE_NAME_LABEL: helpers.resource_name(harness)}
+    body: dict[str, Any] = {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": labels},
+    }
+    body["status"] = {"conditions": [{"type": "Ready", "status": "True"}]}
+    harness.simulation.admin("POST", "/api/v1/nodes", body, **helpers.as_kubelet(name))
+    harness.delete(NAME)
+    helpers.until_gone(harness)
+    assert list(helpers.nodes(harness)) == [name]
+
+
 def leak_a_slice(permissions: dict[str, RecordingPermissions]) -> None:
     """The finalizer is removed manually, and report_leaks lists the resources."""
     harness = harness_with(None, permissions)
@@ -134,6 +153,7 @@ SCENARIOS: list[Callable[[dict[str, RecordingPermissions]], None]] = [
     create_and_delete_by_events,
     create_and_delete_by_the_sweep,
     delete_before_the_join,
+    delete_beside_a_vm_made_by_hand,
     leak_a_slice,
 ]
 
