@@ -142,9 +142,13 @@ def is_settled(group: AnyGroup, known: Status) -> bool:
         return False
     # By our rules or by Compute Engine's.
     conditions = [known.conditions.get(kind) for kind in _SPEC_CONDITIONS]
-    errors = [resource.error.code for resource in known.resources.values() if resource.error]
+    # A reservation that is missing or full may have such a code, too.
+    is_refused = any(
+        one.error and one.error.reason == Reason.REFUSED and one.error.code in BAD_REQUESTS
+        for one in known.resources.values()
+    )
     is_rejected = any(one is not None and one.reason == Reason.INVALID_SPEC for one in conditions)
-    if is_rejected or not BAD_REQUESTS.isdisjoint(errors):
+    if is_rejected or is_refused:
         return known.observed_generation == group.generation
     if known.is_true(Type.READY) or not group.is_paused:
         return known.is_true(Type.READY)

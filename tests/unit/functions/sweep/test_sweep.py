@@ -115,8 +115,8 @@ def test_a_resync_is_sent_to_the_steps_that_have_work(
     assert find_due_steps(about, status, FIRST_MINUTE) == steps
 
 
-def rejected(code: str) -> dict[str, Resource]:
-    return {MIG: Resource("n", State.CREATING, CREATED).fail(Reason.REFUSED, code, "m", CREATED)}
+def rejected(code: str, reason: Reason = Reason.REFUSED) -> dict[str, Resource]:
+    return {MIG: Resource("n", State.CREATING, CREATED).fail(reason, code, "m", CREATED)}
 
 
 PAUSED = {"tpu-functions.dev/paused": "true"}
@@ -136,6 +136,11 @@ SETTLED: dict[str, tuple[NodeGroup, Status, bool]] = {
     "rejected by Compute Engine for another reason": (group(), known(Type.ACCEPTED, false=Type.MIG_READY, reason=Reason.REFUSED, resources=EXISTING), False),
     "an insert that Compute Engine rejects with 400": (group(), known(Type.ACCEPTED, resources=rejected("invalid")), True),
     "an insert that Compute Engine rejects with 400, and changed since": (group(generation=2), known(Type.ACCEPTED, resources=rejected("invalid")), False),
+    "an insert whose reservation is full, with the code of a 400": (
+        group(),
+        known(Type.ACCEPTED, resources=rejected("invalid", Reason.RESERVATION_FULL)),
+        False,
+    ),
     "an insert for which there is no quota": (group(), known(Type.ACCEPTED, resources=rejected("quotaExceeded")), False),
     "ready, and being deleted": (group(deleting=True), known(Type.READY), False),
 }  # fmt: skip
