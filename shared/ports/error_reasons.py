@@ -177,12 +177,14 @@ _NUMBERED = re.compile(r"\n\s*\(\d+\)")
 def classify(http: int, code: str, message: str) -> Verdict:
     """Classify an error by its HTTP status, its code or reason, and last its text.
 
-    If the message has several numbered causes, their texts alone decide (the status is about all of
-    them), and of them the first in `ORDER`.
+    If the message has several numbered causes, their texts decide (the status is about all of them),
+    and of them the first in `ORDER`. If no text is known, the status and the code decide.
     """
     causes = list(filter(str.strip, _NUMBERED.split(message)))
     if len(causes) > 1:
-        return min((_classify_cause(0, "", cause) for cause in causes), key=rank)
+        verdict = min((_classify_cause(0, "", cause) for cause in causes), key=rank)
+        if verdict.reason is not Reason.REFUSED:
+            return verdict
     return _classify_cause(http, code, message)
 
 

@@ -233,6 +233,24 @@ OTHER_ERRORS: dict[str, tuple[int, str, str, Verdict]] = {
         'Required "container.clusters.update" permission(s) for "projects/p/locations/l/clusters/c".',
         Verdict(ErrorKind.ENVIRONMENT, Reason.PERMISSION_DENIED),
     ),
+    "several permissions are missing": (
+        403,
+        "forbidden",
+        "\n\t(1) Required 'compute.networks.get' permission\n\t(2) Required 'compute.images.get' permission",
+        Verdict(ErrorKind.ENVIRONMENT, Reason.PERMISSION_DENIED),
+    ),
+    "several internal errors": (
+        503,
+        "UNAVAILABLE",
+        "\n\t(1) Internal error.\n\t(2) Internal error.",
+        Verdict(ErrorKind.TRANSIENT),
+    ),
+    "two stockouts below a heading": (
+        0,
+        "RESOURCE_EXHAUSTED",
+        "Google Compute Engine: several errors:\n\t(1) GCE_STOCKOUT: a\n\t(2) GCE_STOCKOUT: b",
+        Verdict(ErrorKind.ENVIRONMENT, Reason.INSUFFICIENT_CAPACITY),
+    ),
     "a node pool for which a zone has no VMs": (
         0,
         "RESOURCE_EXHAUSTED",
