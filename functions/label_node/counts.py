@@ -90,7 +90,7 @@ def _build_inputs(observed: ObservedNodes, now: datetime) -> dict[str, Input]:
         name
         for name, vm in observed.vms.items()
         if membership.had_node(observed.group, known, vm, now)
-        or (name in deleted and membership.has_token_of_this_start(vm, now))
+        or (name in deleted and membership.had_node_at(known, vm, trigger.at, now))
     }
     still = (name for name in observed.earlier if name not in outdated)
     return {

@@ -96,6 +96,21 @@ def has_token_of_this_start(instance: Instance, now: datetime) -> bool:
     return recorded == instance.started.isoformat() if recorded else instance.started <= given
 
 
+def had_node_at(known: Status, instance: Instance, at: datetime, now: datetime) -> bool:
+    """Whether a message of that time about a Node with the VM's name was about the VM's, and not about
+    its predecessor's, which is gone before the VM gets its token. A message may be late.
+
+    All VMs had Nodes later than the VM got its token, or the message is later, by the sender's clock.
+    """
+    token = find_token(instance.metadata, now)
+    if token is None or not has_token_of_this_start(instance, now):
+        return False
+    given = token.expires - TOKEN_LIFE
+    joined = known.conditions.get(Type.NODES_JOINED)
+    had_all = joined is not None and joined.is_true and joined.since > given
+    return had_all or at > given + CLOCKS_DIFFER_BY
+
+
 def had_node(group: NodeGroup, known: Status, instance: Instance, now: datetime) -> bool:
     """Whether the VM certainly has had a Node since its last start.
 

@@ -116,6 +116,29 @@ def test_a_vm_deleted_manually_is_recreated_and_admitted_again() -> None:
     helpers.assert_deleted_completely(harness)
 
 
+def test_a_late_message_about_the_node_of_a_deleted_vm_does_not_keep_its_successor_from_joining() -> (
+    None
+):
+    harness = Harness(helpers.with_heartbeats())
+    publish = harness.simulation.publish
+    lost, _ = ready(harness, **TWO_SINGLE)
+    late: list[tuple[str, bytes, Any]] = []
+
+    def keep(step: str, data: bytes, attributes: Any) -> None:
+        if step == "label_node" and b'"NodesChanged"' in data:
+            late.append((step, data, attributes))
+        publish(step, data, attributes)
+
+    harness.simulation.publish = keep  # type: ignore[method-assign]
+    harness.simulation.gce.faults.act_as_user("DELETE", lost)
+    helpers.until(harness, lambda: helpers.secrets(harness) != [], 5 * MINUTE)
+    harness.run_for(timedelta(seconds=5))
+    assert helpers.vm_name(lost).encode() in late[-1][1]
+    publish(*late[-1])
+    helpers.until_ready(harness, timeout=10 * MINUTE)
+    helpers.assert_deleted_completely(harness)
+
+
 def test_a_vm_of_a_slice_deleted_manually_is_lost_and_not_recreated() -> None:
     harness = Harness(helpers.with_heartbeats())
     lost, _ = ready(harness)
@@ -309,7 +332,7 @@ def test_a_node_that_was_deleted_before_the_slice_was_complete_is_remembered() -
     harness.simulation.gce.faults.set_capacity("us-central1-c", "tpu7x", 1)
     harness.apply(manifest(**TWO_SINGLE, instanceConfig=STANDARD))
     helpers.until(harness, lambda: len(helpers.nodes(harness)) == 1)
-    harness.run_for(MINUTE)
+    harness.run_for(6 * MINUTE)
     (path,) = helpers.vms(harness)
     name = helpers.vm_name(path)
     harness.simulation.admin("DELETE", f"/api/v1/nodes/{name}")

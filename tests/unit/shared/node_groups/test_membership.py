@@ -13,6 +13,7 @@ from shared.node_groups.bootstrap import TOKEN_LIFE, Token
 from shared.node_groups.membership import (
     build_node_patch,
     had_node,
+    had_node_at,
     is_match,
     is_stale,
 )
@@ -162,3 +163,21 @@ HAD_NODE: dict[str, tuple[Instance, Status, bool]] = {
 def test_a_vm_had_a_node_since_its_last_start(case: tuple[Instance, Status, bool]) -> None:
     vm_, known, expected = case
     assert had_node(WITH_TOKENS, known, vm_, NOW) is expected
+
+
+HAD_NODE_AT: dict[str, tuple[Instance, Status, int, bool]] = {
+    "a message sent five minutes after the token may be about its predecessor": (started(40), status(True, 40), 25, False),
+    "a message sent later is about the VM": (started(40), status(True, 40), 24, True),
+    "all VMs have had Nodes since the token": (started(40), replace(status(True), conditions={Type.NODES_JOINED: Condition("True", "", "", NOW - 29 * MINUTE, 1)}), 29, True),
+    "all VMs had Nodes before the token, and the loss was not counted": (started(40), replace(status(True), conditions={Type.NODES_JOINED: Condition("True", "", "", NOW - 31 * MINUTE, 1)}), 29, False),
+    "it has restarted": (started(5, recorded="another start"), status(True), 1, False),
+    "it has no token": (KEYLESS, status(True), 1, False),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", HAD_NODE_AT.values(), ids=HAD_NODE_AT)
+def test_a_message_about_a_node_is_about_the_vm_or_its_predecessor(
+    case: tuple[Instance, Status, int, bool],
+) -> None:
+    vm_, known, sent_ago, expected = case
+    assert had_node_at(known, vm_, NOW - sent_ago * MINUTE, NOW) is expected
