@@ -94,7 +94,7 @@ def _plan_injection(observed: ObservedVms, vm: Vm, now: datetime) -> Iterator[Ac
         started=vm.instance.started,
     )
     if token is vm.token and has_token_of_this_start(vm.instance, now):
-        del added[VM_STARTED_KEY]  # it is recorded, perhaps as unknown
+        del added[VM_STARTED_KEY]  # it is recorded, or was not known
     metadata = {**vm.instance.metadata, **added}
     if metadata != vm.instance.metadata:  # also after a rotation of the cluster's CA
         yield SetMetadata(observed.group.spec, vm.instance, metadata)

@@ -87,10 +87,11 @@ def is_stale(group: NodeGroup, node: Node, instance: Instance) -> bool:
 def has_token_of_this_start(instance: Instance, now: datetime) -> bool:
     """Whether the VM has got a token since its last start. A restarted VM may need another one.
 
-    If the start was not known yet when the VM got its token, that time decides, by another clock.
+    If the start was not known yet when the VM got its token, or an earlier version gave it the token,
+    the time of the token decides, by another clock.
     """
-    recorded, token = instance.metadata.get(VM_STARTED_KEY), find_token(instance.metadata, now)
-    if recorded is None or token is None or instance.started is None:
+    recorded, token = instance.metadata.get(VM_STARTED_KEY, ""), find_token(instance.metadata, now)
+    if token is None or instance.started is None:
         return False
     given = token.expires - TOKEN_LIFE + CLOCKS_DIFFER_BY
     return recorded == instance.started.isoformat() if recorded else instance.started <= given

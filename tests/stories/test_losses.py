@@ -15,7 +15,7 @@ import pytest
 
 from local.cloud.simulation import PROJECT, identity
 from local.vm.kubelet import ACCELERATOR_LABEL
-from shared.base.names import FINALIZER, RESOURCE_NAME_LABEL, VM_ID_LABEL
+from shared.base.names import FINALIZER, RESOURCE_NAME_LABEL, VM_ID_LABEL, VM_STARTED_KEY
 from shared.base.reasons import REASONS, Reason
 from shared.base.timestamps import render_time
 from tests.stories import helpers
@@ -324,6 +324,27 @@ def test_a_node_of_a_ready_group_deleted_manually_is_reported_with_what_to_do(
         harness.run_for(MINUTE)
         assert helpers.secrets(harness) == []
     assert helpers.condition_of(harness) == ("False", "NodeDeleted", text)
+    helpers.assert_deleted_completely(harness)
+
+
+def test_a_vm_that_joined_before_an_upgrade_gets_no_other_token_when_its_node_is_deleted() -> None:
+    """Earlier versions did not record in the metadata when the VM had been started."""
+    harness = Harness(helpers.with_heartbeats())
+    lost, _ = ready(harness)
+    harness.run_for(10 * MINUTE)
+    found = helpers.get(harness, lost)["metadata"]
+    items = [one for one in found["items"] if one["key"] != VM_STARTED_KEY]
+    assert len(items) < len(found["items"])
+    change = {"fingerprint": found["fingerprint"], "items": items}
+    harness.simulation.gce.faults.act_as_user("POST", f"{lost}/setMetadata", change)
+    harness.run_for(MINUTE)
+    harness.simulation.admin("DELETE", f"/api/v1/nodes/{helpers.vm_name(lost)}")
+    for _ in range(90):
+        harness.run_for(MINUTE)
+        assert helpers.secrets(harness) == []
+    assert helpers.pending(harness) == {helpers.vm_name(lost): "NodeDeleted"}
+    harness.simulation.gce.faults.act_as_user("POST", f"{lost}/reset")
+    helpers.until_ready(harness)
     helpers.assert_deleted_completely(harness)
 
 

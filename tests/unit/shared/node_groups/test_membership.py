@@ -143,12 +143,17 @@ def status(completed: bool = False, missing: int | None = None, **pending: int) 
     )
 
 
+UNRECORDED = started(25)
+UNRECORDED = replace(UNRECORDED, metadata={key: value for key, value in UNRECORDED.metadata.items() if key != VM_STARTED_KEY})  # fmt: skip
+
 HAD_NODE: dict[str, tuple[Instance, Status, bool]] = {
     "nothing shows it": (started(40), status(missing=10), False),
     "its Node was deleted": (started(40), status(NodeDeleted=10), True),
     "its Node was deleted, and it has restarted": (started(5, recorded="another start"), status(NodeDeleted=10), False),
     "its Node was deleted, and its start was not known": (started(25, recorded=""), status(NodeDeleted=10), True),
     "its Node was deleted, its start was not known, and it has restarted": (started(24, recorded=""), status(NodeDeleted=10), False),
+    "its Node was deleted, and an earlier version gave it its token": (UNRECORDED, status(NodeDeleted=10), True),
+    "its Node was deleted, and it has restarted since an earlier version gave it its token": (replace(UNRECORDED, started=NOW - 24 * MINUTE), status(NodeDeleted=10), False),
     "its Node was deleted, and it has no token": (KEYLESS, status(NodeDeleted=10), False),
     "it waits for its join": (started(40), status(AwaitingNodeJoin=10), False),
     "it is older than the complete slice": (started(40), status(completed=True), True),
