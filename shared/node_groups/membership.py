@@ -115,11 +115,12 @@ def had_node_at(known: Status, instance: Instance, at: datetime, now: datetime) 
 def had_node(group: NodeGroup, known: Status, instance: Instance, now: datetime) -> bool:
     """Whether the VM certainly has had a Node since its last start.
 
-    The status reports that its Node was deleted; or all VMs had Nodes, and its loss was not reported,
-    five minutes after it was started and got its token.
+    The status reports that its Node was deleted; or all VMs have had Nodes since it got its token; or
+    all VMs had Nodes, and its loss was not reported, five minutes after it was started and got its
+    token.
     """
     entry = next((one for one in known.pending if one.name == instance.name), None)
-    started = instance.started or instance.created
+    started, joined = instance.started or instance.created, known.conditions.get(Type.NODES_JOINED)
     if group.spec.joins_with_tokens:
         token = find_token(instance.metadata, now)
         if token is None or not has_token_of_this_start(instance, now):
@@ -128,7 +129,11 @@ def had_node(group: NodeGroup, known: Status, instance: Instance, now: datetime)
         started = max(started, given) if started is not None else given
         if entry is not None and entry.why == Reason.NODE_DELETED:
             return True
-    joined = known.conditions.get(Type.NODES_JOINED)
+        if entry is not None and entry.why in (Reason.AWAITING_NODE_JOIN, Reason.NODE_JOIN_TIMEOUT):
+            return False
+        if joined is not None and joined.is_true:
+            # The count may be older than the loss of the VM's predecessor.
+            return known.completed_at is not None and joined.since > given
     if known.completed_at is None or started is None:
         return False
     until = joined.since if joined is not None and not joined.is_true else now

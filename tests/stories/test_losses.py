@@ -139,6 +139,29 @@ def test_a_late_message_about_the_node_of_a_deleted_vm_does_not_keep_its_success
     helpers.assert_deleted_completely(harness)
 
 
+def test_a_late_count_does_not_keep_a_recreated_vm_that_boots_slowly_from_joining() -> None:
+    harness = Harness(helpers.with_heartbeats(join_s=(420.0, 421.0)))
+    lost, _ = ready(harness, **TWO_SINGLE)
+    publish, late = harness.simulation.publish, list[tuple[str, bytes, Any]]()
+
+    def hold(step: str, data: bytes, attributes: Any) -> None:
+        late.append((step, data, attributes))
+        if step != "label_node":
+            publish(*late.pop())
+
+    harness.simulation.publish = hold  # type: ignore[method-assign]
+    harness.simulation.gce.faults.act_as_user("DELETE", lost)
+    harness.simulation.admin("DELETE", f"/api/v1/nodes/{helpers.vm_name(lost)}")
+    helpers.until(harness, lambda: helpers.secrets(harness) != [], 5 * MINUTE)
+    harness.run_for(7 * MINUTE)
+    assert harness.is_ready(NAME)
+    harness.simulation.publish = publish  # type: ignore[method-assign]
+    for message in late:
+        publish(*message)
+    helpers.until_reason(harness, "AwaitingNodeJoin", timeout=MINUTE)
+    helpers.until_ready(harness, timeout=20 * MINUTE)
+
+
 def test_a_vm_of_a_slice_deleted_manually_is_lost_and_not_recreated() -> None:
     harness = Harness(helpers.with_heartbeats())
     lost, _ = ready(harness)

@@ -143,6 +143,11 @@ def status(completed: bool = False, missing: int | None = None, **pending: int) 
     )
 
 
+def joined_since(ago: int) -> Status:
+    joined = Condition("True", "", "", NOW - ago * MINUTE, 1)
+    return replace(status(completed=True), conditions={Type.NODES_JOINED: joined})
+
+
 UNRECORDED = started(25)
 UNRECORDED = replace(UNRECORDED, metadata={key: value for key, value in UNRECORDED.metadata.items() if key != VM_STARTED_KEY})  # fmt: skip
 
@@ -156,6 +161,9 @@ HAD_NODE: dict[str, tuple[Instance, Status, bool]] = {
     "its Node was deleted, and it has restarted since an earlier version gave it its token": (replace(UNRECORDED, started=NOW - 24 * MINUTE), status(NodeDeleted=10), False),
     "its Node was deleted, and it has no token": (KEYLESS, status(NodeDeleted=10), False),
     "it waits for its join": (started(40), status(AwaitingNodeJoin=10), False),
+    "all VMs had Nodes before it got its token, and none was counted since": (started(40), joined_since(31), False),
+    "all VMs have had Nodes since it got its token": (started(40), joined_since(29), True),
+    "it has waited for its join since a Node is missing": (started(40), status(True, 1, AwaitingNodeJoin=1), False),
     "it is older than the complete slice": (started(40), status(completed=True), True),
     "it got its token six minutes before a Node was missing": (started(40), status(True, 24), True),
     "it got its token five minutes before a Node was missing": (started(40), status(True, 25), False),
@@ -173,8 +181,8 @@ def test_a_vm_had_a_node_since_its_last_start(case: tuple[Instance, Status, bool
 HAD_NODE_AT: dict[str, tuple[Instance, Status, int, bool]] = {
     "a message sent five minutes after the token may be about its predecessor": (started(40), status(True, 40), 25, False),
     "a message sent later is about the VM": (started(40), status(True, 40), 24, True),
-    "all VMs have had Nodes since the token": (started(40), replace(status(True), conditions={Type.NODES_JOINED: Condition("True", "", "", NOW - 29 * MINUTE, 1)}), 29, True),
-    "all VMs had Nodes before the token, and the loss was not counted": (started(40), replace(status(True), conditions={Type.NODES_JOINED: Condition("True", "", "", NOW - 31 * MINUTE, 1)}), 29, False),
+    "all VMs have had Nodes since the token": (started(40), joined_since(29), 29, True),
+    "all VMs had Nodes before the token, and the loss was not counted": (started(40), joined_since(31), 29, False),
     "it has restarted": (started(5, recorded="another start"), status(True), 1, False),
     "it has no token": (KEYLESS, status(True), 1, False),
 }  # fmt: skip
