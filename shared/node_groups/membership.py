@@ -24,7 +24,7 @@ from shared.frame.plan import Work
 from shared.node_groups.bootstrap import TOKEN_LIFE, find_token
 from shared.node_groups.node_group import NodeGroup
 from shared.node_groups.resources import machine_of
-from shared.node_groups.status import Status, Type
+from shared.node_groups.status import MAX_PENDING, Status, Type
 from shared.ports.gce.values import Instance
 from shared.ports.kubernetes.nodes import Node
 
@@ -134,6 +134,8 @@ def had_node(group: NodeGroup, known: Status, instance: Instance, now: datetime)
         if joined is not None and joined.is_true:
             # The count may be older than the loss of the VM's predecessor.
             return known.completed_at is not None and joined.since > given
+        if entry is None and len(known.pending) >= MAX_PENDING:
+            return False  # the status has no room for all VMs that have not joined
     if known.completed_at is None or started is None:
         return False
     until = joined.since if joined is not None and not joined.is_true else now

@@ -17,7 +17,7 @@ from shared.node_groups.membership import (
     is_match,
     is_stale,
 )
-from shared.node_groups.status import Condition, Pending, Status, Type
+from shared.node_groups.status import MAX_PENDING, Condition, Pending, Status, Type
 from shared.ports.gce.values import Instance
 from shared.ports.kubernetes.nodes import Node
 from tests.support.builders import NOW, group
@@ -151,6 +151,8 @@ def joined_since(ago: int) -> Status:
 UNRECORDED = started(25)
 UNRECORDED = replace(UNRECORDED, metadata={key: value for key, value in UNRECORDED.metadata.items() if key != VM_STARTED_KEY})  # fmt: skip
 
+OTHERS = tuple(Pending(f"other-{n}", "AwaitingNodeJoin", NOW) for n in range(MAX_PENDING))
+
 HAD_NODE: dict[str, tuple[Instance, Status, bool]] = {
     "nothing shows it": (started(40), status(missing=10), False),
     "its Node was deleted": (started(40), status(NodeDeleted=10), True),
@@ -167,6 +169,7 @@ HAD_NODE: dict[str, tuple[Instance, Status, bool]] = {
     "it is older than the complete slice": (started(40), status(completed=True), True),
     "it got its token six minutes before a Node was missing": (started(40), status(True, 24), True),
     "it got its token five minutes before a Node was missing": (started(40), status(True, 25), False),
+    "the status has no room for it": (started(40), replace(status(True, 24), pending=OTHERS), False),
     "it got its token six minutes before it was lost": (started(40), status(True, 1, NodeLost=24), True),
     "it got its token five minutes before it was lost": (started(40), status(True, 1, NodeLost=25), False),
 }  # fmt: skip
