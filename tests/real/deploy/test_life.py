@@ -26,6 +26,7 @@ from local.base.http import Request
 from local.base.ports import LOOPBACK
 from local.kube import CertificateAuthority
 from local.tests.real_parts import open_own_control_plane
+from shared.base.names import INSTALLATION_ANNOTATION
 from tests.real.bridge.administrator import MERGE_PATCH
 from tests.real.bridge.clusters import on_installation
 from tests.real.bridge.connections import Caller, trusting
@@ -185,6 +186,10 @@ def test_a_slice_becomes_ready_and_is_deleted_on_a_cluster_of_deploy_sh(
             }
             before = list_everything(deploy.plane)
             harness = Harness()
+            namespace = installed.admin.demand("GET", "/api/v1/namespaces/kube-system")
+            harness.configure(
+                installation_id=namespace["metadata"]["annotations"][INSTALLATION_ANNOTATION]
+            )
             helpers.ready_slice(harness, manifest())
             assert {tuple(labels(node)) for node in helpers.nodes(harness).values()} == {
                 ("default-my-slice", "tpu7x", "2x2x2")
