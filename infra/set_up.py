@@ -6,8 +6,6 @@ It uses only the standard library, because it runs before anything is installed.
 packages: few modules are imported, and Python compiles each at its first import.
 """
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """``python -m relay``: the process around the daemon."""
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import os

@@ -1,7 +1,5 @@
 """The daemon: watches fill the outbox, one loop publishes from it to Pub/Sub, all in one thread."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -5,8 +5,6 @@ computed from them at each scrape, counters and histograms from differences. Cha
 not counted: the first list only fills the cache. No series has the name of an object.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping

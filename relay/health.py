@@ -5,8 +5,6 @@ may help then. It is 200 while the API server or Pub/Sub is unavailable: a resta
 ``/readyz`` is 200 when every kind has been listed and is being watched.
 """
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What is watched, how a watch ends, and which steps the changes trigger."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 from typing import Literal, get_args
 

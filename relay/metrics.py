@@ -4,8 +4,6 @@
 of an object. Every series is there, at zero, from the start.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum

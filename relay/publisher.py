@@ -5,8 +5,6 @@ grows during an outage. Here a call is made and awaited; what failed is returned
 retries it and drops what has become obsolete.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 from collections.abc import Callable, Sequence

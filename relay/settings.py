@@ -1,7 +1,5 @@
 """The relay's settings: environment variables, read once at the start."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """``python -m replay``, and ``kubectl-tng`` as one file."""
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The commands. Their dependencies are the context's object (`Dependencies`)."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Lost messages of the audit log, rebuilt from Cloud Logging as the log sinks would publish them."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Container, Iterable, Mapping
 from datetime import datetime

@@ -5,8 +5,6 @@ this environment, so that nothing is downloaded. shiv unpacks it once at its fir
 them are compiled: the file is for this version of Python and this kind of machine.
 """
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """The tool's port to Cloud Logging: entries in the JSON that a log sink publishes."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What the commands share: options, targets, questions, and publishing with a report."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta

@@ -1,7 +1,5 @@
 """What a shell offers as NAMESPACE/NAME, and the protocol of kubectl's plugin completion."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import os

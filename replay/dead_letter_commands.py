@@ -1,7 +1,5 @@
 """``dead-letters list``, ``replay`` and ``drop``."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Dead letters: the messages that no step has acknowledged in ten attempts, and what can be done."""
 
-from __future__ import annotations
-
 import base64
 import json
 from collections.abc import Callable, Iterator, Sequence

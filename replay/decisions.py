@@ -3,8 +3,6 @@
 Pure: the code of this tool decides from the values that were observed then. Nothing is read or executed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache

@@ -1,7 +1,5 @@
 """Describe errors on the user's machine, and what to do about them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

@@ -3,8 +3,6 @@
 Each step observes and decides. Its plan is described by its actions; none of them is executed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime

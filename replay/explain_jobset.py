@@ -1,7 +1,5 @@
 """Explain what both steps of JobSets would do now, for each Pod that waits and each slice."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime

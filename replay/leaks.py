@@ -3,8 +3,6 @@
 The commands name what Compute Engine lists to the user: whoever writes log lines cannot choose them.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """Read Cloud Logging for a command, with progress on a terminal."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterable, Iterator
 from datetime import datetime

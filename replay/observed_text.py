@@ -1,7 +1,5 @@
 """Describe what a step has observed, in a few words for each kind of fact."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from functools import singledispatch

@@ -1,7 +1,5 @@
 """Results on stdout, as tables for people or JSON for programs; everything else on stderr."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Messages to publish with their topics, and the resyncs of a group."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime

@@ -6,8 +6,6 @@ Pub/Sub message in an envelope, as a push request or ``gcloud pubsub subscriptio
 dead letters can be read as they are pulled.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 from collections.abc import Iterable, Iterator, Mapping

@@ -1,7 +1,5 @@
 """The tool's port to Pub/Sub's subscriptions: pull, acknowledge, and one that lives for a recording."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Small parts of texts: counts, ages, lists of names."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import timedelta
 

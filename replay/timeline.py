@@ -5,8 +5,6 @@ at its end and has its milliseconds); a span of Compute Engine is an operation, 
 last entry of the audit log; a span of readiness lasts from one line with a ``ready`` to the next.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace

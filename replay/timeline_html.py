@@ -1,7 +1,5 @@
 """A timeline as one HTML page: no script, nothing from elsewhere, light and dark."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from html import escape

@@ -1,7 +1,5 @@
 """Read the sources of a timeline: a group, its log entries and its Events."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping, Sequence

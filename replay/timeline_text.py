@@ -1,7 +1,5 @@
 """A timeline in words: a summary in sentences, then a line for each moment."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import timedelta

@@ -3,8 +3,6 @@
 A Pod gets SIGTERM while it is being removed from the Service. Until all proxies have removed it, reviews
 still arrive; an unanswered review may reject a workload."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

@@ -9,8 +9,6 @@ use each other's slices.
 By its settings it also sets a location hint, or removes the selectors of reservations and of Spot.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The serving certificate, read again when its files change: new connections get the new one."""
 
-from __future__ import annotations
-
 import asyncio
 import ssl
 from pathlib import Path

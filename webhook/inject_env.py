@@ -19,8 +19,6 @@ Problems of a workload, such as contradictions between it and its slice, are war
 setting. If nothing at all is injected because of problems, an annotation on the template says which.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace

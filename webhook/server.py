@@ -5,8 +5,6 @@ large one is decided in a thread, one at a time. What is too large, too slow or 
 the next one is served.
 """
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import ssl

@@ -5,8 +5,6 @@ The names and defaults of gke-tpu-env-injector work: its flags ``--tls-cert-file
 and ``GTEI_VERBOSE``. A flag beats a variable.
 """
 
-from __future__ import annotations
-
 import argparse
 import math
 import re

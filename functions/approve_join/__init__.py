@@ -35,8 +35,6 @@ denied, late, or approved by another, or whose approval the API server rejects, 
 its own.
 """
 
-from __future__ import annotations
-
 from functions.approve_join import decide, observe
 from shared.frame.plan import Plan
 from shared.frame.step import Invocation, Step, work_fields

@@ -1,7 +1,5 @@
 """Approve or deny the request of a kubelet, revoke its token, and write a log line about it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any

@@ -5,8 +5,6 @@ block. So nothing is looked for here: the request must be one block and nothing 
 organization and one name and nothing else.
 """
 
-from __future__ import annotations
-
 import base64
 import re
 import warnings

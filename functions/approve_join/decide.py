@@ -1,7 +1,5 @@
 """Which requests of kubelets to approve and to deny, and which to report."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta

@@ -22,8 +22,6 @@ The step owns the conditions Accepted, WorkloadPolicyReady, InstanceTemplateRead
 ManagedInstanceGroupReady. They report the errors of Compute Engine, except transient ones.
 """
 
-from __future__ import annotations
-
 from functions.create_resources import decide, observe
 from shared.base.reasons import Reason
 from shared.frame.plan import Plan

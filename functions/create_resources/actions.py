@@ -1,7 +1,5 @@
 """Take ownership of a group, and insert its resources."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta

@@ -1,8 +1,6 @@
 """The bodies of the inserts of a group's resources, with the field names of the Compute client library
 (snake_case)."""
 
-from __future__ import annotations
-
 import json
 import uuid
 from collections.abc import Mapping

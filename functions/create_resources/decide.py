@@ -1,7 +1,5 @@
 """Which resources of a group to insert, and what its status reports then."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime

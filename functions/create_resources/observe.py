@@ -1,7 +1,5 @@
 """The resources of a group, as far as their state does not follow from its status."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 

@@ -1,7 +1,5 @@
 """The conditions of a group's resources on Compute Engine, until the group is deleted."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

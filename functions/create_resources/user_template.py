@@ -1,7 +1,5 @@
 """A user's own instance template: whether a group's slice can be made of it."""
 
-from __future__ import annotations
-
 from shared.base.topology import find_count_violation, find_machine, find_shape_violation
 from shared.node_groups.node_group import MARK_PREFIX, Spec
 from shared.ports.gce.values import Template

@@ -28,8 +28,6 @@ there was no time to read are published to this step's topic. The metadata of a 
 cannot be written: the end of its insert or start triggers the step, or else a resync.
 """
 
-from __future__ import annotations
-
 from functools import partial
 
 from functions.inject_token import decide, observe

@@ -1,7 +1,5 @@
 """Write the token of a VM into its metadata, make it valid, and revoke it if the VM has joined."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """Which VMs of a group get a token, and what the condition TokensInjected reports."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 

@@ -1,7 +1,5 @@
 """The VMs of a group that may need a token, with the Nodes of their names."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 

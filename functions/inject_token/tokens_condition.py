@@ -7,8 +7,6 @@ for that VM succeeds, or when the VM no longer waits. Transient errors are not i
 among the status's retries; they begin and end likewise.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from datetime import datetime

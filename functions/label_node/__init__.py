@@ -52,8 +52,6 @@ create_resources if their conditions contradict what it has observed. A group th
 more, but accepted, is such a contradiction.
 """
 
-from __future__ import annotations
-
 from functions.label_node import decide, observe
 from shared.base.reasons import Reason
 from shared.frame.plan import Plan

@@ -1,7 +1,5 @@
 """The health of a slice: how many of its Nodes have joined and are ready, and what blocks the others."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta

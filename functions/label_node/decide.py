@@ -1,7 +1,5 @@
 """What happens to the Nodes of a group, and what its status reports about them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 from itertools import islice

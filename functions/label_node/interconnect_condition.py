@@ -1,7 +1,5 @@
 """The condition of a slice's interconnect, the links between its chips, as the MIG reports it."""
 
-from __future__ import annotations
-
 from datetime import datetime, timedelta
 
 from shared.node_groups.node_group import NodeGroup

@@ -1,7 +1,5 @@
 """The condition NodesJoined: how many Nodes are missing, why, and what the user must do."""
 
-from __future__ import annotations
-
 from datetime import datetime, timedelta
 
 from functions.label_node.observed_nodes import ObservedNodes

@@ -1,7 +1,5 @@
 """The Nodes of a group, and the VMs that the trigger concerns."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta

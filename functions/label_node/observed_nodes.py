@@ -1,7 +1,5 @@
 """A group's VMs and Nodes, as observed: which are its own, which have joined, which are ready."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta

@@ -4,8 +4,6 @@
 applies to the `Input` about a VM decides.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta

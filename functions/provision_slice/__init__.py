@@ -30,8 +30,6 @@ reason is not retried through Pub/Sub: when an operation ends, the step selects 
 An Event on the Pod reports once what prevents a slice.
 """
 
-from __future__ import annotations
-
 from functions.provision_slice import decide, observe, waiting
 from shared.base.reasons import Reason
 from shared.frame.plan import Emit, NothingToDo, Plan

@@ -1,7 +1,5 @@
 """Decide about a waiting Pod's slice by the table of slices, and which Pods get a resync."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime

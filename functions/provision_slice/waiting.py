@@ -1,7 +1,5 @@
 """The Pods that wait for slices: since when, whether they need one, which are due, which try next."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime

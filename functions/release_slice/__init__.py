@@ -23,8 +23,6 @@ deleted, so that provision_slice creates it again. That applies to TPUNodeGroups
 not tell since when the Nodes of a node pool are lost.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import datetime
 

@@ -1,7 +1,5 @@
 """Decide about each observed slice by the table of slices, and which slices get a resync."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime

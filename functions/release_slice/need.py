@@ -1,7 +1,5 @@
 """Whether a JobSet needs a slice that exists, and which JobSet a slice's name belongs to."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from itertools import islice

@@ -16,8 +16,6 @@ Node, and that group does not exist: its VM has registered it after the group's 
 removed the group's finalizer, or added one to the Node.
 """
 
-from __future__ import annotations
-
 from functions.report_leaks import decide, observe
 from shared.frame.plan import Plan
 from shared.frame.step import Invocation, Step, work_fields

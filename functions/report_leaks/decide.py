@@ -1,7 +1,5 @@
 """A log line for each leaked slice."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import datetime
 

@@ -5,8 +5,6 @@ another finalizer keeps counts as gone then, because `tear_down` does nothing fo
 that is in another project, zone or region. All functions are pure.
 """
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping

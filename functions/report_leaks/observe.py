@@ -1,7 +1,5 @@
 """The slices that have lost their group, on Compute Engine."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 from typing import Any
 

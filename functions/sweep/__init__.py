@@ -20,8 +20,6 @@ not. It triggers the steps of JobSets each minute if these are switched on, and 
 hour.
 """
 
-from __future__ import annotations
-
 from functions.sweep import decide, observe
 from shared.frame.plan import Plan, Work
 from shared.frame.step import Step, open_work

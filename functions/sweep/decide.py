@@ -1,7 +1,5 @@
 """Which groups get a resync in this minute, and from which steps."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta

@@ -1,7 +1,5 @@
 """All groups, and the requests of kubelets for certificates."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime

@@ -28,8 +28,6 @@ spec does not need any more. Before the finalizer is removed, what only the stat
 - The resource of its name was never ours. That one is not touched.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from functions.tear_down import decide, observe

@@ -1,7 +1,5 @@
 """Delete the resources of a group, revoke its tokens, and remove its finalizer."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 

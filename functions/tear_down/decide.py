@@ -1,7 +1,5 @@
 """What of a deleted group to delete next."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime

@@ -1,7 +1,5 @@
 """What is left of a group that is being deleted, as far as its deletion has come."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta

@@ -3,8 +3,6 @@
 The release's version is `version.VERSION`. docs/releasing.md has the steps of a maintainer.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import platform

@@ -1,7 +1,5 @@
 """Reproducible archives and checksums: they do not depend on times, owners, umasks or file order."""
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import io

@@ -1,7 +1,5 @@
 """The notes of a release, which are a section of CHANGELOG.md."""
 
-from __future__ import annotations
-
 import re
 
 UNRELEASED = "Unreleased"

@@ -1,7 +1,5 @@
 """Software bills of materials (CycloneDX): the Python packages that a part of the release contains."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass

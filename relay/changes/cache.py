@@ -4,8 +4,6 @@ Memory is bounded: nothing is kept of a foreign Node, and Nodes that claim an un
 in number.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import TypeVar
 

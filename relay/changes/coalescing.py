@@ -1,7 +1,5 @@
 """When a message about an object is due: immediately, then at growing intervals while it changes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta

@@ -5,8 +5,6 @@ this system). Malformed fields count as absent: an object that another client ha
 the relay.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any

@@ -3,8 +3,6 @@
 Pods that need no slice and JobSets without TPU chips are not cached.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

@@ -25,8 +25,6 @@ After a start the state decides instead of the changes, because the relay may ha
 group is not reported, so a restart publishes nothing while all groups are settled.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime

@@ -1,7 +1,5 @@
 """The pending triggers by object and step, and when they are due."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime

@@ -1,7 +1,5 @@
 """How long to wait before something that has failed is tried again."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import dataclass
 

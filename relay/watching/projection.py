@@ -5,8 +5,6 @@ Pods; a page of 500 as Python objects would be the largest thing in the process.
 one by one while the page is being parsed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

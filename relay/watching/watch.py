@@ -7,8 +7,6 @@ How a watch ends (`End`) decides how it continues: from the last version seen, o
 not accept that any more, with a new list, which the sink compares with its cache.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field

@@ -8,8 +8,6 @@
   silently again and again, or the relay itself hangs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 

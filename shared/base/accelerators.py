@@ -4,8 +4,6 @@ Sources: the Cloud TPU and GKE documentation for machine types, the topologies o
 accelerator types; the TPU device plugin for the chip bounds of a host.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 

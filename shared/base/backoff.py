@@ -1,7 +1,5 @@
 """The resync interval of an object that waits: it grows with the wait, within bounds."""
 
-from __future__ import annotations
-
 from datetime import datetime, timedelta
 
 TICK = timedelta(minutes=1)

@@ -1,7 +1,5 @@
 """Reading of JSON documents of any shape: a field that is absent or of another type reads as empty."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping

@@ -1,7 +1,5 @@
 """A reader of environment variables. It reports all errors together, by the variables' names."""
 
-from __future__ import annotations
-
 import ipaddress
 import re
 from collections.abc import Mapping

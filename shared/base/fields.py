@@ -5,8 +5,6 @@ checked. The attributes of a field are public: tools/pages/crd.py renders the sc
 CustomResourceDefinition from them.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass

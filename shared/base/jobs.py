@@ -1,7 +1,5 @@
 """The names that follow from a Job of a JobSet: its key, and its slice."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 

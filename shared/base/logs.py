@@ -4,8 +4,6 @@ A function makes a logger for its invocations (`make_logger`); a daemon configur
 standard library's logging for its process (`configure_daemon`).
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import sys

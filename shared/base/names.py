@@ -4,8 +4,6 @@
 (`docs/decisions`). This project's own names are under ``tpu-functions.dev``.
 """
 
-from __future__ import annotations
-
 import re
 
 GROUP = "tpu.google.com"

@@ -1,7 +1,5 @@
 """The chips and the controller of a Pod, from its manifest."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from shared.base.documents import Document, read_mappings

@@ -1,7 +1,5 @@
 """The reasons of ``Ready=False``, which ``kubectl get tng`` shows."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 
 

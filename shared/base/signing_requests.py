@@ -1,7 +1,5 @@
 """CertificateSigningRequests by which VMs of this system's groups join."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Times as Kubernetes and Compute Engine write them."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from typing import Any
 

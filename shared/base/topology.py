@@ -4,8 +4,6 @@ Chips per VM are the machine type's suffix; a slice's chips are the product of i
 come from the Cloud TPU pages and from xpk's list.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from math import prod

@@ -1,7 +1,5 @@
 """Execute a plan: its actions by phases, as `Plan` says."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 

@@ -6,8 +6,6 @@ encoded by their types; each class is listed once, with its fields. A field that
 is never encoded, because it may contain anything, also secrets.
 """
 
-from __future__ import annotations
-
 import base64
 import dataclasses
 import json

@@ -1,7 +1,5 @@
 """The actions on Nodes and tokens that several steps execute."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

@@ -4,8 +4,6 @@ A token belongs to one VM, whose metadata records it: `parse_token` reads it, an
 the same Secret from it each time. All functions are pure; time and randomness are arguments.
 """
 
-from __future__ import annotations
-
 import base64
 import binascii
 import hashlib

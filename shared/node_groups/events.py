@@ -4,8 +4,6 @@ Events are computed from the difference of two statuses, so every step emits the
 change, once. tpu-operator's names are kept, because alerts may use them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from shared.base.reasons import DELETIONS, Reason

@@ -8,8 +8,6 @@ column. A row with several guards needs all of them. `docs/reference/resource-li
 from the table.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta

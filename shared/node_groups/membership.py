@@ -4,8 +4,6 @@ No proof uses a time: the clocks of the API server, Compute Engine and the VMs m
 `docs/decisions/clocks.md` lists the evidence and what each piece proves.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime

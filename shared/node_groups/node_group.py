@@ -3,8 +3,6 @@
 `spec` and `spec_rules` say which specs are valid; this module reads the values of a valid field.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Iterator, Mapping

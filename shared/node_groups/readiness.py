@@ -4,8 +4,6 @@
 subject blocks readiness. Every step applies `conclude` to a status before it writes it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta

@@ -1,7 +1,5 @@
 """The three GCE resources of a group, and the calls on them, in one table: `KINDS`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """The rule for the snapshots in log lines: the metadata of a VM shows its token without the secret."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 

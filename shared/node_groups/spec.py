@@ -10,8 +10,6 @@ Specs that tpu-operator accepts and that Compute Engine or kubeadm reject later 
 a message that has the valid values.
 """
 
-from __future__ import annotations
-
 import re
 
 from shared.base import topology

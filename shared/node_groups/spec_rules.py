@@ -10,8 +10,6 @@ Each rule is stated once, as a test for the functions and the same test in CEL f
   rejects rules whose estimated cost is too high.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 Without a valid spec, project and zone are unknown, so no step can read or delete the resources.
 """
 
-from __future__ import annotations
-
 from datetime import datetime
 
 from shared.base.names import FINALIZER

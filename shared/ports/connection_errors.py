@@ -1,7 +1,5 @@
 """Describe why a connection gave no answer."""
 
-from __future__ import annotations
-
 import ssl
 from collections.abc import Iterator, Mapping
 from typing import Any

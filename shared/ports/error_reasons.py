@@ -6,8 +6,6 @@ several errors the first in `shared.base.reasons.ORDER` counts. The errors thems
 `shared.base.reasons`.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from enum import StrEnum

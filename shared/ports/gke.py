@@ -4,8 +4,6 @@ Each call is a single HTTP request. The client's own retries are off. No call wa
 end is an entry of the audit log. GKE's list of node pools has no pages.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
 from functools import partial

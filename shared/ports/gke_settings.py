@@ -3,8 +3,6 @@
 The variables have TPU Provisioner's names and meanings.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass

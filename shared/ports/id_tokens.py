@@ -1,7 +1,5 @@
 """Google's ID tokens: the key that signs a token, its claims, and the certificates of the keys."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping

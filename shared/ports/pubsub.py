@@ -1,7 +1,5 @@
 """The port to Pub/Sub: publishes to the steps' topics."""
 
-from __future__ import annotations
-
 import os
 import threading
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """The actions on a JobSet's slice, and those of a row of the table."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime

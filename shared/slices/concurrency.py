@@ -4,8 +4,6 @@ If no slot is free, the provider rejects the call; the end of an operation then 
 There is no queue: the step selects from the slices that wait now.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime

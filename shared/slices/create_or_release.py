@@ -5,8 +5,6 @@ Each builds a `Situation` from its observation. Exactly one row of `ROWS` matche
 each other, so their order does not matter. docs/reference/slice-lifecycle.md is rendered from them.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ JobSet sets its keys as labels and as annotations, on Jobs and on Pods. A Job's 
 of ``namespace/name`` in hex. It is the same after restarts and unique in the cluster.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

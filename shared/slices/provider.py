@@ -4,8 +4,6 @@ A provider builds the slice that a Job needs, reads the existing slices, and cre
 one call each. ``provision_slice`` and ``release_slice`` decide from these values alone.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta

@@ -1,7 +1,5 @@
 """A Pod's node selector and affinity, and whether the Nodes of a slice match them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Node selectors and annotations of Pods that both providers read, and what they require of a slice."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

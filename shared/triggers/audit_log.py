@@ -1,7 +1,5 @@
 """Parse the audit log entries that a log sink publishes."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

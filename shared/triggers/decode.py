@@ -4,8 +4,6 @@ Two kinds of messages arrive (docs/how-it-works.md): this system's own (`message
 audit log that a log sink publishes (`audit_log`).
 """
 
-from __future__ import annotations
-
 import base64
 import json
 from collections.abc import Mapping

@@ -3,8 +3,6 @@
 A message names an object and a cause, never a command.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping

@@ -5,8 +5,6 @@ admits only accounts with ``run.invoker``, and then replaces the signature: only
 checked. The settings select the mode, never the token: anybody can write a replaced signature.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Mapping

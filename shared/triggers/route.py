@@ -1,7 +1,5 @@
 """A route: the triggers that one step accepts."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum

@@ -4,8 +4,6 @@ Decoding reads it. The topics, the log sinks' filters, the relay and the documen
 it. The names of the steps are written here and nowhere else in the product's Python code.
 """
 
-from __future__ import annotations
-
 from shared.base.names import JOBSET_KIND, KIND, SIGNING_REQUEST_KIND
 from shared.triggers.message import POD_KIND, SLICE_KIND, SWEEP_KIND, Cause
 from shared.triggers.route import Ends, Log, Result, Route

@@ -1,7 +1,5 @@
 """Triggers: why a step is invoked, and about what. A trigger is never a command."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import datetime
 

@@ -4,8 +4,6 @@ A `Mutation` is pure: it knows nothing but the review. So a dry run is like any 
 same review gets the same answer.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 import reprlib

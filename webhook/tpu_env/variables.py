@@ -6,8 +6,6 @@ PyTorch/XLA's ``tpu`` module, and the TPU device plugin. The values equal the de
 one. Host names consist of Pod and Service, without a port: the readers add their own ports.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -6,8 +6,6 @@ itself is read. The names of Pods are ``<name>-<ordinal>.<serviceName>`` in a St
 LeaderWorkerSet are not computed here: its own webhook writes them.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 from shared.base.names import COMPLETION_INDEX

@@ -6,8 +6,6 @@ retries are off (Pub/Sub retries, and the budget counts). Methods return small v
 list is a call of its own, with a deadline and a count of its own.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any

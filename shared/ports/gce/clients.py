@@ -5,8 +5,6 @@ package module left unloaded, a service costs 0.65 s. After `_leave_unloaded`, t
 else loads the whole package.
 """
 
-from __future__ import annotations
-
 import importlib
 import importlib.util
 import sys

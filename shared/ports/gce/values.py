@@ -3,8 +3,6 @@
 An answer is a message of the client library; a field that is not set reads as empty.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime

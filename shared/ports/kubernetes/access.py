@@ -4,8 +4,6 @@ A `Source` opens a `Session`, which has the client and the credentials of reques
 one, and opens another when it is stale or the API server has rejected it with a 401.
 """
 
-from __future__ import annotations
-
 import os
 from contextlib import suppress
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """The settings of the access to the cluster, read from the environment."""
 
-from __future__ import annotations
-
 import base64
 import re
 import ssl

@@ -3,8 +3,6 @@
 `Cluster` combines the calls of the modules, one for each kind of object, on one `transport`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Any

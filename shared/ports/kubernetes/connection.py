@@ -1,7 +1,5 @@
 """The session of requests to the API server, kept for the process and opened again when it is stale."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from datetime import datetime

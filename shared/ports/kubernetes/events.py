@@ -1,7 +1,5 @@
 """Kubernetes Events: the value, and the calls that write one about an object."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """The fields of a Node that matter for slices, and the calls about Nodes."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field

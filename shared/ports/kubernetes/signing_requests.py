@@ -1,7 +1,5 @@
 """The calls about CertificateSigningRequests of kubelets."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The calls about the Secrets of bootstrap tokens."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

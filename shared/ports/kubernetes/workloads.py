@@ -1,7 +1,5 @@
 """The calls about JobSets and the Pods of Jobs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any

@@ -4,8 +4,6 @@ The ConfigMap ``jobsets`` has a template with the fields that all groups of an i
 (project, zone, image, how VMs join). The other fields follow from the Pod.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from typing import Any

@@ -4,8 +4,6 @@ A slice that the Pod does not fit would be billed while the Pod still waits. So 
 is created, with a message that says what to change.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Any

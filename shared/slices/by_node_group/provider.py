@@ -1,7 +1,5 @@
 """The provider of slices that are TPUNodeGroups, and how a group is read as a slice."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta

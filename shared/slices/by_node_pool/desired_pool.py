@@ -4,8 +4,6 @@ Labels and annotations are those of TPU Provisioner, so that its manifests and n
 meaning. `found_pools` reads existing pools.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import replace

@@ -4,8 +4,6 @@ A pool is the API's document, with enums by name. Pools of TPU Provisioner are r
 system.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import replace

@@ -4,8 +4,6 @@ Each call is one request; a deletion reads the pool first. A Job's pool has one 
 Provisioner's. Mostly neither exists, so one list of the cluster's pools replaces two failing reads.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
