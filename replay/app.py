@@ -9,6 +9,7 @@ from typing import IO, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from functions.report_leaks.decide import render_unseen
 from replay import commands, dead_letter_commands
 from replay.audit_log import find_projects, make_publications, make_query, read_filters
 from replay.completion import complete_groups, complete_jobsets_too
@@ -317,12 +318,12 @@ def show_leaks(ctx: typer.Context, output: commands.Output = Format.TABLE) -> No
     """
     observed = observe_leaks(commands.get_dependencies(ctx))
     print_leaks(observed, output)
-    if not (observed.leaks or observed.nodes):
+    if not (observed.leaks or observed.nodes or observed.unseen):
         say("No leaked slice was found.")
     if observed.left:
         say(f"{count(observed.left, 'slice')} more may be leaked; repeat this when these are gone.")
-    if observed.failures:
-        raise ReplayError("; ".join(map(in_plain_words, observed.failures)))
+    if observed.unseen:
+        raise ReplayError(render_unseen(observed, map(in_plain_words, observed.failures)))
 
 
 @app.command(

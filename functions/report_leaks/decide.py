@@ -1,5 +1,6 @@
 """A log line for each leaked slice."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -13,6 +14,8 @@ SEE_COMMANDS = "To see the commands that delete them: kubectl tng leaks"
 """A command to paste does not belong into a log, which others may write, too."""
 LEAKED = "LeakedSlice"
 """The decision in each leaked slice's log line. An alert in infra/terraform counts these lines."""
+NOT_ALL_SEEN = "NotAllSeen"
+"""The outcome without a leak if not everything could be read."""
 
 
 @dataclass(frozen=True)
@@ -60,25 +63,26 @@ class ReportNodes:
 
 
 def decide(observed: ObservedLeaks, _now: datetime) -> Plan:
-    """Report each leak. Without leaks, raise a failure, if any.
+    """Report each leak, and what could not be read, which the step reads again in an hour.
 
-    After a report, errors are in the log line: a retry would report the leaks again.
+    No error is raised: a retry would report again, and most errors last.
     """
     reports = tuple(map(ReportLeak, observed.leaks))
-    outcome = "LeaksFound" if reports or observed.nodes else "NoLeaks"
-    facts = {"resources": observed.resources, "leaks": len(reports)}
     nodes = (ReportNodes(observed.nodes),) if observed.nodes else ()
+    outcome = NOT_ALL_SEEN if observed.unseen else "NoLeaks"
+    facts = {"resources": observed.resources, "leaks": len(reports)}
     if observed.left:
         facts["left"] = observed.left
-    has_report = bool(reports or nodes)
-    note = "; ".join(map(str, observed.failures)) if has_report else ""
-    errors = () if has_report else observed.failures
-    warns = observed.left > 0 or bool(note)
     return Plan(
-        outcome,
+        "LeaksFound" if reports or nodes else outcome,
         first=(*reports, *nodes),
-        errors=errors,
-        note=note,
+        note=render_unseen(observed, map(str, observed.failures)),
         facts=facts,
-        needs_attention=warns,
+        needs_attention=bool(observed.left or observed.unseen),
     )
+
+
+def render_unseen(observed: ObservedLeaks, failures: Iterable[str]) -> str:
+    """What could not be read, and why, in words; empty if everything was read."""
+    unseen = f"Not seen: {', '.join(observed.unseen)}" if observed.unseen else ""
+    return "; ".join(filter(None, (unseen, *failures)))

@@ -1,5 +1,7 @@
 """The slices that have lost their group, on Compute Engine."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -37,14 +39,15 @@ class LeakWork(Work):
 class ObservedLeaks:
     """The leaked slices, and how many resources were listed.
 
-    ``failures`` are the errors of projects and of slices that could not be read. ``left`` is the number
-    of slices that look leaked and were not read again (`MAX_LEAKS`).
+    ``unseen`` names what could not be read: projects, scopes, slices, Nodes. ``failures`` are the
+    errors. ``left`` is the number of slices that look leaked and were not read again (`MAX_LEAKS`).
     """
 
     leaks: tuple[Leak, ...]
     resources: int
     failures: tuple[CallError | OutOfTimeError, ...] = ()
     left: int = 0
+    unseen: tuple[str, ...] = ()
     nodes: tuple[str, ...] = ()
     """Nodes without a group."""
 
@@ -54,14 +57,24 @@ def observe(work: LeakWork) -> ObservedLeaks:
     cluster = work.cluster.get_cluster_id()
     listed: list[ListedResource] = []
     failures: list[CallError | OutOfTimeError] = []
+    unseen: set[str] = set()
+
+    @contextmanager
+    def best_effort(about: str) -> Iterator[None]:
+        try:
+            yield
+        except (CallError, OutOfTimeError) as error:
+            failures.append(error)
+            unseen.add(about)
+
     with work.reserve(SECONDS_FOR_CONFIRMING):
         settings: Settings = work.settings
         for project in work.rotate(sorted(settings.projects)):
-            try:
+            with best_effort(f"project {project}"):
                 for kind in LISTED_KINDS:
-                    listed += work.gce.list_named(project, kind, PREFIX)
-            except (CallError, OutOfTimeError) as error:
-                failures.append(error)
+                    found, lacks = work.gce.list_named(project, kind, PREFIX)
+                    listed += found
+                    unseen.update(f"{scope} of project {project}" for scope in lacks)
     groups = [raw for raw in work.cluster.list_groups() if not is_abandoned(raw)]
     places = {raw["metadata"]["uid"]: list_places(raw, cluster) for raw in groups}
     # A kubeconfig that has changed meanwhile clears the id that the connection keeps.
@@ -70,18 +83,14 @@ def observe(work: LeakWork) -> ObservedLeaks:
     suspects = find_leaks(listed, places, cluster, work.now)
     leaks: list[Leak] = []
     for suspect in suspects[:MAX_LEAKS]:
-        try:
+        with best_effort(f"slice {suspect.name} of project {suspect.project}"):
             leaks.append(confirm(work.gce, suspect))
-        except (CallError, OutOfTimeError) as error:
-            failures.append(error)
     existing = tuple(leak for leak in leaks if leak.resources)
-    try:
+    nodes: tuple[str, ...] = ()
+    with best_effort("Nodes"):
         nodes = find_nodes_without_group(work.cluster.list_all_nodes(), groups, work.now)
-    except (CallError, OutOfTimeError) as error:
-        nodes = ()
-        failures.append(error)
-    left = len(suspects[MAX_LEAKS:])
-    return ObservedLeaks(existing, len(listed), tuple(failures), left, nodes)
+    left, lacking = len(suspects[MAX_LEAKS:]), tuple(sorted(unseen))
+    return ObservedLeaks(existing, len(listed), tuple(failures), left, lacking, nodes)
 
 
 def confirm(gce: Gce, leak: Leak) -> Leak:

@@ -32,6 +32,8 @@ class ComputeFaultPlan(FaultPlan[Refused, OperationError]):
         self._minute = datetime.min
         self._calls_of_minute: Counter[tuple[str, bool]] = Counter()
         self._disabled: set[str] = set()
+        self.unreachable: set[str] = set()
+        """The scopes that aggregated lists lack."""
         self._interconnect: dict[str, str] = {}
 
     def limit_rate(self, calls: int, seconds: float, http: int) -> None:

@@ -147,6 +147,13 @@ class Faults(FaultControls[Refused, OperationError]):
         """Disable the Compute Engine API in a project, or enable it."""
         self.plan.set_disabled(project, disabled)
 
+    def hide_scope(self, scope: str, hidden: bool = True) -> None:
+        """Let aggregated lists lack a scope (``zones/Z``, ``regions/R``) and say so, or have it again.
+
+        Other calls reach it.
+        """
+        switch(self.plan.unreachable, scope, hidden)
+
     # the audit log
 
     def break_sinks(self, broken: bool = True) -> None:

@@ -81,7 +81,8 @@ class Groups:
     def list_all(self, call: Call) -> Document:
         """Answer the aggregated list."""
         documents = self.store.listed(f"projects/{call.project}/")
-        return answer_aggregated(call, f"{_KIND}AggregatedList", documents)
+        unreachable = self._context.fault_plan.unreachable
+        return answer_aggregated(call, f"{_KIND}AggregatedList", documents, unreachable)
 
     def list_managed_instances(self, call: Call) -> Document:
         """Answer listManagedInstances, in one page unless the group is PAGINATED."""

@@ -76,7 +76,8 @@ class Instances:
     def list_all(self, call: Call) -> Document:
         """Answer the aggregated list."""
         documents = self.store.listed(f"projects/{call.project}/")
-        return answer_aggregated(call, f"{_KIND}AggregatedList", documents)
+        unreachable = self._context.fault_plan.unreachable
+        return answer_aggregated(call, f"{_KIND}AggregatedList", documents, unreachable)
 
     def get_serial_port(self, call: Call) -> Document:
         """Answer getSerialPortOutput."""

@@ -39,13 +39,28 @@ def answer_list(call: Call, kind: str, documents: Iterable[Document]) -> Documen
     return answer
 
 
-def answer_aggregated(call: Call, kind: str, documents: Iterable[Document]) -> Document:
+def answer_aggregated(
+    call: Call, kind: str, documents: Iterable[Document], unreachable: Iterable[str] = ()
+) -> Document:
     """The answer to an aggregated list: one page of all, by zone or region, or as ``global``.
 
-    Scopes without resources are omitted; the real service lists each with a warning.
+    Each page has a warning about each scope that is unreachable, and none of its resources. The code and
+    the key ``scope`` are in the API's reference; the text is a guess. Scopes without resources are
+    omitted; the real service lists each with the warning NO_RESULTS_ON_PAGE.
     """
-    page, token = paginate(call, matching(call, documents))
-    scopes: dict[str, Document] = {}
+    scopes: dict[str, Document] = {
+        scope: {
+            "warning": {
+                "code": "UNREACHABLE",
+                "message": f"The scope '{scope}' cannot be reached.",
+                "data": [{"key": "scope", "value": scope}],
+            }
+        }
+        for scope in sorted(unreachable)
+    }
+    hidden = tuple(f"/projects/{call.project}/{scope}/" for scope in scopes)
+    found = [one for one in documents if not any(scope in one["selfLink"] for scope in hidden)]
+    page, token = paginate(call, matching(call, found))
     for document in page:
         scope = document["selfLink"].partition(f"/projects/{call.project}/")[2]
         scope = scope.partition(f"/{call.route.collection}/")[0]

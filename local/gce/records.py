@@ -68,7 +68,8 @@ class Records(ABC):
     def list_all(self, call: Call) -> Document:
         """Answer the aggregated list."""
         documents = self.store.listed(f"projects/{call.project}/")
-        return answer_aggregated(call, f"{self.kind}AggregatedList", documents)
+        unreachable = self._context.fault_plan.unreachable
+        return answer_aggregated(call, f"{self.kind}AggregatedList", documents, unreachable)
 
     def list(self, call: Call) -> Document:
         """Answer list."""

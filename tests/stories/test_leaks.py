@@ -132,13 +132,31 @@ def test_a_run_costs_three_lists_and_a_leak_few_calls_more(
     assert errors(harness)[-1]["vms"] == hosts
 
 
-def test_a_step_without_permission_to_list_reports_it() -> None:
+def test_a_step_without_permission_to_list_reports_it_once_an_hour() -> None:
     powerless = Principal("report-leaks@example.com", frozenset())
     harness = Harness(callers={"report_leaks": powerless})
+    harness.run_for(2 * HOUR)
+    lines = runs(harness)
+    assert [(one["severity"], one["decision"]) for one in lines] == [("WARNING", "NotAllSeen")] * 2
+    assert lines[0]["note"].startswith(f"Not seen: project {PROJECT}; instance_group_managers.")
+    assert "compute.instanceGroupManagers.list" in lines[0]["note"]
+
+
+def test_a_list_without_an_unreachable_zone_is_not_reported_as_one_without_leaks() -> None:
+    harness, name = force_deleted()
+    zone, region = "zones/us-central1-c", "regions/us-central1"
+    for scope in (zone, region):
+        harness.simulation.gce.faults.hide_scope(scope)
+    unseen = ", ".join(f"{scope} (UNREACHABLE) of project {PROJECT}" for scope in (region, zone))
+    harness.run_for(2 * HOUR)
+    assert (errors(harness)[-1]["slice"], errors(harness)[-1]["vms"]) == (name, 0)
+    assert (runs(harness)[-1]["severity"], runs(harness)[-1]["note"]) == (
+        "WARNING", f"Not seen: {unseen}",
+    )  # fmt: skip
+    for scope in (zone, region):
+        harness.simulation.gce.faults.hide_scope(scope, hidden=False)
     harness.run_for(HOUR)
-    line = runs(harness)[-1]
-    assert line["severity"] == "WARNING"
-    assert "compute.instanceGroupManagers.list" in line["note"]
+    assert errors(harness)[-1]["vms"] == 2
 
 
 def test_a_slice_whose_finalizer_was_removed_while_another_one_keeps_the_group_is_reported() -> (

@@ -526,14 +526,18 @@ def test_a_dry_run_prints_the_cost_and_makes_no_call(
     assert "17 questions, at most about 3.05 USD together" in " ".join(out.split())
 
 
-def test_a_caller_without_permissions_creates_no_resource(
-    start: Start, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("error", ["403", "200 UNREACHABLE: the list lacks zones/"])
+def test_without_a_complete_list_no_resource_is_created(
+    start: Start, capsys: pytest.CaptureFixture[str], error: str
 ) -> None:
     cloud = start()
-    cloud.faults.remove_permission(PERSON, "compute.instanceGroupManagers.list")
+    if error == "403":
+        cloud.faults.remove_permission(PERSON, "compute.instanceGroupManagers.list")
+    else:
+        cloud.faults.hide_scope("zones/us-east5-c")
     assert cloud.ask() == 1
     assert _count_writes(cloud) == 0
-    assert "Error: instance_group_managers.aggregated_list: 403" in capsys.readouterr().err
+    assert f"Error: instance_group_managers.aggregated_list: {error}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

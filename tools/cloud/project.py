@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from replay.cloud_logging import Logs, read_pages
+from shared.ports.gce.values import find_unseen
 
 PREFIX = "tngtest"
 LABEL = "tngtest"
@@ -378,11 +379,15 @@ class Project:
 
     def _list(self, kind: Kind, expression: str) -> Iterator[tuple[Resource, Any]]:
         pager = self.call(kind.service, "aggregated_list", filter=expression)
-        for scope, listed in pager:
-            found_kind = kind if scope == "global" else _LISTED[kind]
-            location = "" if scope == "global" else scope.rpartition("/")[2]
-            for found in getattr(listed, kind.service):
-                yield Resource(found_kind, location, found.name), found
+        for page in pager.pages:
+            if unseen := ", ".join(find_unseen(page)):
+                error = {"status": "UNREACHABLE", "message": f"the list lacks {unseen}"}
+                raise CallError(f"{kind.service}.aggregated_list", 200, {"error": error})
+            for scope, listed in page.items.items():
+                found_kind = kind if scope == "global" else _LISTED[kind]
+                location = "" if scope == "global" else scope.rpartition("/")[2]
+                for found in getattr(listed, kind.service):
+                    yield Resource(found_kind, location, found.name), found
 
     def _location(self, kind: Kind) -> str:
         return {"zone": self.zone, "region": self.region}.get(kind.scope, "")

@@ -97,6 +97,22 @@ def test_the_resources_of_a_slice_are_listed_over_all_locations(
     assert fleet.get(f"{listed}?filter=name%20eq%20%22tng-.*%22")["items"] == {}
 
 
+def test_an_aggregated_list_has_a_warning_about_a_hidden_scope() -> None:
+    cloud = Cloud()
+    cloud.make_parts()
+    client, region = cloud.client("ResourcePoliciesClient"), f"regions/{REGION}"
+    request = {"project": PROJECT, "filter": "name eq sl.*"}
+
+    def listed() -> list[tuple[str, int, str]]:
+        scopes = client.aggregated_list(request)
+        return [(one, len(part.resource_policies), part.warning.code) for one, part in scopes]
+
+    cloud.faults.hide_scope(region)
+    assert listed() == [(region, 0, "UNREACHABLE")]
+    cloud.faults.hide_scope(region, hidden=False)
+    assert listed() == [(region, 1, "")]
+
+
 @pytest.mark.parametrize(
     "collection, expression",
     [

@@ -23,6 +23,7 @@ from shared.ports.gce.values import (
     Policy,
     Template,
     TemplateRef,
+    find_unseen,
     parse_instance,
     parse_listed,
     parse_managed_instance,
@@ -228,12 +229,17 @@ class Gce:
             },
         )
 
-    def list_named(self, project: str, service: str, prefix: str) -> Iterator[ListedResource]:
-        """The resources whose names have this prefix, in all zones and regions that answer.
+    def list_named(
+        self, project: str, service: str, prefix: str
+    ) -> tuple[list[ListedResource], set[str]]:
+        """The resources whose names have this prefix, in all zones and regions, and which of these
+        Compute Engine could not read (`find_unseen`).
 
         ``service`` is one whose resources have a description, as in ``instance_group_managers``. The
-        list may lag by seconds, and lacks what is in a zone or region that cannot be reached.
+        list may lag by seconds.
         """
+        found: list[ListedResource] = []
+        unseen: set[str] = set()
         pages = self._pages(
             service,
             "aggregated_list",
@@ -242,8 +248,10 @@ class Gce:
             max_results=PAGE_SIZE,
         )
         for page in pages:
+            unseen.update(find_unseen(page))
             for scope in page.items.values():
-                yield from (parse_listed(service, one) for one in getattr(scope, service))
+                found += (parse_listed(service, one) for one in getattr(scope, service))
+        return found, unseen
 
     def find_operation(self, project: str, scope: str, name: str, about: About) -> Operation | None:
         """An operation on the resource ``about``; ``None`` if GCE has forgotten it. ``scope`` is a zone,

@@ -3,7 +3,7 @@
 An answer is a message of the client library; a field that is not set reads as empty.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -229,6 +229,22 @@ def parse_listed(service: str, found: Any) -> ListedResource:
         description=found.description,
         created=find_time(found.creation_timestamp),
     )
+
+
+def find_unseen(page: Any) -> Iterator[str]:
+    """The scopes, such as ``zones/us-central1-c``, that a page of an aggregated list says it lacks.
+
+    Any warning but NO_RESULTS_ON_PAGE may mean that resources are missing (WarningCode in the API's
+    reference).
+    """
+    # Templates have no such field. Its form is not documented: paths, maybe with a host, are assumed.
+    for path in getattr(page, "unreachables", ()):
+        yield f"{'/'.join(path.split('/')[-2:])} (UNREACHABLE)"
+    for scope, part in (("", page), *page.items.items()):
+        code, data = part.warning.code, part.warning.data
+        if code not in ("", "NO_RESULTS_ON_PAGE"):
+            named = next((one.value for one in data if one.key == "scope"), "some scopes")
+            yield f"{scope or named} ({code})"
 
 
 def _shorten(url: str) -> str:

@@ -115,7 +115,17 @@ def test_a_project_that_cannot_be_read_is_an_error(tool: Tool) -> None:
     )
     result = tool.run("leaks")
     assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr.startswith(f"Error: Not seen: project {PROJECT}; the call ")
     assert "roles/compute.viewer" in result.stderr
+
+
+def test_a_list_without_an_unreachable_zone_is_an_error(tool: Tool) -> None:
+    tool.harness.simulation.gce.faults.hide_scope("zones/us-central1-c")
+    result = tool.run("leaks")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr == (
+        f"Error: Not seen: zones/us-central1-c (UNREACHABLE) of project {PROJECT}\n"
+    )
 
 
 def test_slices_of_the_original_are_not_leaked_in_a_copy_of_its_cluster(tool: Tool) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any, cast
@@ -15,13 +16,13 @@ from functions.report_leaks.observe import MAX_LEAKS, LeakWork, ObservedLeaks, o
 from shared.base.logs import make_logger
 from shared.base.names import RESOURCE_NAME_LABEL
 from shared.base.timestamps import render_time
-from shared.frame.plan import Fail, StaleObservation
+from shared.frame.plan import Plan, StaleObservation
 from shared.ports.errors import CallError, OutOfTimeError
 from shared.ports.gce.calls import Gce
 from shared.ports.gce.values import ListedResource, ManagedInstance
 from shared.ports.kubernetes.cluster import Cluster
 from shared.triggers.trigger import TimeTrigger
-from tests.support.builders import CLUSTER, NOW, RESOURCE, SETTINGS, UID, flat, group, raw_group
+from tests.support.builders import CLUSTER, NOW, RESOURCE, SETTINGS, UID, group, raw_group
 from tests.support.compute import instance_group, policy, template
 from tests.support.reads import Reads
 
@@ -43,7 +44,7 @@ MEMBERS = (
 )
 EXISTING: dict[str, Any] = {
     "get_cluster_id": CLUSTER,
-    "list_named": lambda _project, service, _prefix: [listed(service)],
+    "list_named": lambda _project, service, _prefix: ([listed(service)], ()),
     "list_groups": [],
     "find_mig": instance_group(description=MARK),
     "find_policy": replace(policy(), description=MARK),
@@ -144,7 +145,7 @@ def test_a_node_without_a_group_is_reported(
     case: tuple[dict[str, Any], list[dict[str, Any]], bool],
 ) -> None:
     node, groups, expected = case
-    observed = observe(work(list_named=[], list_groups=groups, list_all_nodes=[node])[0])
+    observed = observe(work(list_named=([], ()), list_groups=groups, list_all_nodes=[node])[0])
     assert observed.nodes == ((node["metadata"]["name"],) if expected else ())
     assert decide(observed, NOW).outcome == ("LeaksFound" if expected else "NoLeaks")
 
@@ -153,31 +154,53 @@ def test_a_node_without_a_group_is_reported(
 def test_nodes_that_cannot_be_listed_do_not_stop_the_report_of_slices(failure: Exception) -> None:
     observed = observe(work(list_all_nodes=failure)[0])
     assert (len(observed.leaks), observed.failures) == (1, (failure,))
+    assert observed.unseen == ("Nodes",)
 
 
 def test_a_project_that_cannot_be_listed_does_not_stop_the_others() -> None:
-    def list_named(project: str, service: str, _prefix: str) -> list[ListedResource]:
+    def list_named(
+        project: str, service: str, _prefix: str
+    ) -> tuple[list[ListedResource], Collection[str]]:
         if project == "a-forbidden":
             raise FORBIDDEN
-        return [listed(service, project)]
+        return [listed(service, project)], ()
 
     observed = observe(work(("my-gcp-project", "a-forbidden"), list_named=list_named)[0])
     assert observed.failures == (FORBIDDEN,)
     assert [leak.project for leak in observed.leaks] == ["my-gcp-project"]
     plan = decide(observed, NOW)
     assert [type(action) for action in plan.first] == [ReportLeak]
-    assert (plan.note, plan.needs_attention) == (str(FORBIDDEN), True)
+    assert plan.note == f"Not seen: project a-forbidden; {FORBIDDEN}"
+    assert plan.needs_attention
 
 
-def test_a_run_without_a_leak_is_retried_after_an_error() -> None:
-    plan = decide(ObservedLeaks((), 0, (FORBIDDEN,)), NOW)
-    assert (plan.outcome, flat(plan), plan.note) == ("NoLeaks", [Fail(FORBIDDEN)], "")
+def test_a_run_without_a_leak_reports_what_it_has_not_seen_and_is_not_retried() -> None:
+    lists: dict[str, Any] = {
+        "a": FORBIDDEN,
+        "b": ([], ["zones/x (UNREACHABLE)"]),
+        "c": ([], []),
+    }
+
+    def list_named(project: str, *_: str) -> Any:
+        if isinstance(lists[project], Exception):
+            raise lists[project]
+        return lists[project]
+
+    plan = decide(observe(work(("a", "b", "c"), list_named=list_named)[0]), NOW)
+    assert plan == Plan(
+        "NotAllSeen",
+        note=f"Not seen: project a, zones/x (UNREACHABLE) of project b; {FORBIDDEN}",
+        facts={"resources": 0, "leaks": 0},
+        needs_attention=True,
+    )
 
 
 @pytest.mark.parametrize("error", [FORBIDDEN, SLOW], ids=["forbidden", "slow"])
 def test_a_slice_that_cannot_be_read_again_does_not_stop_the_others(error: Exception) -> None:
-    def list_named(project: str, service: str, _prefix: str) -> list[ListedResource]:
-        return [listed(service, project, mark=MARK.replace(UID, project))]
+    def list_named(
+        project: str, service: str, _prefix: str
+    ) -> tuple[list[ListedResource], Collection[str]]:
+        return [listed(service, project, mark=MARK.replace(UID, project))], ()
 
     def find_mig(project: str, *_place: str) -> Any:
         if project == "a":
@@ -188,6 +211,7 @@ def test_a_slice_that_cannot_be_read_again_does_not_stop_the_others(error: Excep
     observed = observe(work(("a", "b"), **answers)[0])
     assert [leak.project for leak in observed.leaks] == ["b"]
     assert observed.failures == (error,)
+    assert observed.unseen == (f"slice {RESOURCE} of project a",)
 
 
 def test_a_project_that_times_out_does_not_stop_the_others_and_may_be_listed_first_next_time() -> (
@@ -195,11 +219,13 @@ def test_a_project_that_times_out_does_not_stop_the_others_and_may_be_listed_fir
 ):
     listed_projects: list[str] = []
 
-    def list_named(project: str, service: str, _prefix: str) -> list[ListedResource]:
+    def list_named(
+        project: str, service: str, _prefix: str
+    ) -> tuple[list[ListedResource], Collection[str]]:
         listed_projects.append(project)
         if len(set(listed_projects)) > 1:
             raise SLOW
-        return [listed(service, project)]
+        return [listed(service, project)], ()
 
     leak_work, _ = work(("a", "b"), list_named=list_named)
     observed = observe(leak_work)
@@ -219,12 +245,14 @@ def test_a_cluster_id_that_changes_during_the_reads_makes_the_observation_stale(
 
 @pytest.mark.parametrize("more", [0, 2])
 def test_a_run_reports_a_limited_number_of_leaks(more: int) -> None:
-    def list_named(_project: str, service: str, _prefix: str) -> list[ListedResource]:
+    def list_named(
+        _project: str, service: str, _prefix: str
+    ) -> tuple[list[ListedResource], Collection[str]]:
         leaked = [
             (f"{RESOURCE[:-1]}{number}", MARK.replace(UID, str(number)))
             for number in range(MAX_LEAKS + more)
         ]
-        return [listed(service, name=name, mark=mark) for name, mark in leaked]
+        return [listed(service, name=name, mark=mark) for name, mark in leaked], ()
 
     gone: dict[str, Any] = dict.fromkeys(("find_mig", "find_policy", "find_template"))
     observed = observe(work(list_named=list_named, **gone)[0])

@@ -89,3 +89,30 @@ def test_vms_that_a_mig_creates_with_and_without_retries_are_counted_together() 
         is_bulk_in_progress=False,
         recreating=4,
     )
+
+
+def warning(code: str, *scopes: str) -> Any:
+    return {"code": code, "data": [{"key": "scope", "value": scope} for scope in scopes]}
+
+
+@pytest.mark.parametrize(
+    "page, unseen",
+    [
+        ({}, []),
+        ({"warning": warning("NO_RESULTS_ON_PAGE")}, []),
+        ({"items": {"zones/a": {"warning": warning("NO_RESULTS_ON_PAGE", "zones/a")}}}, []),
+        ({"items": {"zones/a": {"warning": warning("UNREACHABLE")}}}, ["zones/a (UNREACHABLE)"]),
+        ({"warning": warning("UNREACHABLE", "zones/a")}, ["zones/a (UNREACHABLE)"]),
+        ({"warning": warning("PARTIAL_SUCCESS")}, ["some scopes (PARTIAL_SUCCESS)"]),
+        ({"unreachables": ["zones/a"]}, ["zones/a (UNREACHABLE)"]),
+        ({"unreachables": [f"{HOST}projects/p/zones/a"]}, ["zones/a (UNREACHABLE)"]),
+    ],
+)
+def test_a_page_of_an_aggregated_list_says_which_scopes_it_lacks(
+    page: dict[str, Any], unseen: list[str]
+) -> None:
+    kinds = [compute_v1.InstanceGroupManagerAggregatedList, compute_v1.ResourcePolicyAggregatedList]
+    if "unreachables" not in page:
+        kinds.append(compute_v1.InstanceTemplateAggregatedList)
+    for kind in kinds:
+        assert list(values.find_unseen(kind(page))) == unseen
