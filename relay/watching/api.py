@@ -41,6 +41,7 @@ class KubernetesApi:
         self._kubeconfig = kubeconfig
         self._configuration = configuration
         self._client = ApiClient(configuration)
+        self._client.user_agent = "tpu-functions-relay"
 
     @classmethod
     async def connect(cls, kubeconfig: str) -> KubernetesApi:

@@ -10,7 +10,7 @@ import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from local.control_plane.plane import OwnControlPlane
 from local.kube import CertificateAuthority
 from local.tests.real_parts import open_own_control_plane
 from shared.base.names import BOOTSTRAP_GROUP, RESOURCE_NAME_LABEL
+from shared.base.timestamps import render_time
 from shared.ports.errors import CallError
 from shared.ports.kubernetes.access_settings import Access, GoogleToken, Kubeconfig, TokenKind
 from shared.ports.kubernetes.cluster import Cluster
@@ -164,7 +165,7 @@ def email_of(step: str) -> str:
 
 def open_cluster(access: Access) -> Cluster:
     """Return the cluster port of one process."""
-    return Cluster(Connection(access), "step", lambda: 10.0)
+    return Cluster(Connection(access), "inject_token", lambda: 10.0)
 
 
 def is_accepted(access: Access) -> bool:
@@ -193,7 +194,7 @@ def test_each_step_is_authenticated_by_the_token_of_its_service_account(
 
 
 def token_secret(name: str) -> dict[str, Any]:
-    """Return a bootstrap token as the step creates it; it has expired."""
+    """Return a bootstrap token as the step creates it, without its secret."""
     group = base64.b64encode(BOOTSTRAP_GROUP.encode()).decode()
     return {
         "apiVersion": "v1",
@@ -205,13 +206,18 @@ def token_secret(name: str) -> dict[str, Any]:
             "labels": {RESOURCE_NAME_LABEL: "tng-x"},
         },
         "data": {"auth-extra-groups": group},
-        "stringData": {"expiration": "2000-01-01T00:00:00Z"},
+        "stringData": {"expiration": render_time(datetime.now(UTC) + timedelta(minutes=10))},
     }
 
 
-def test_the_admission_policies_apply_to_a_google_token(setup: Setup) -> None:
+def test_the_policies_apply_to_a_google_token_and_the_step_manages_its_fields(
+    setup: Setup,
+) -> None:
     cluster = open_cluster(setup.act_as(email_of("inject_token")))
     cluster.create_token_secret(token_secret("bootstrap-token-abcdef"))
+    path = "/api/v1/namespaces/kube-system/secrets/bootstrap-token-abcdef"
+    writers = setup.plane.request("GET", path)[1]["metadata"]["managedFields"]
+    assert [one["manager"] for one in writers] == ["tpu-functions-inject-token"]
     denial = ""
 
     def is_denied() -> bool:

@@ -173,7 +173,7 @@ class TrustsGoogle:
     """An API server that accepts tokens of Google and forwards requests to another one as ``user``.
 
     ``accept`` validates a token. The first ``refuse`` requests are rejected although their tokens are
-    valid. ``seen`` are the tokens of all requests.
+    valid. ``seen`` are the tokens of all requests, and ``agents`` their user agents.
     """
 
     api: Application
@@ -181,11 +181,13 @@ class TrustsGoogle:
     user: str
     refuse: int = 0
     seen: list[str] = field(default_factory=list)
+    agents: set[str] = field(default_factory=set)
 
     def handle(self, request: Request) -> Response:
         """Answer as the API server does to this user, or to an unknown user."""
         token = request.headers.get("authorization", "").removeprefix("Bearer ")
         self.seen.append(token)
+        self.agents.add(request.headers.get("user-agent", ""))
         if self.refuse:
             self.refuse -= 1
             user = "nobody"

@@ -46,7 +46,7 @@ class EventCalls(Transport):
 
     def _create_event(self, about: Mapping[str, Any], event: Event, now: datetime) -> Target | None:
         """Write an Event. Returns an equal one, if it exists."""
-        manifest = _render(about, event, self._step, now)
+        manifest = _render(about, event, self.component, now)
         metadata = manifest["metadata"]
         events = _EVENTS.within(metadata["namespace"])
         try:
@@ -64,7 +64,9 @@ class EventCalls(Transport):
             self._call("PATCH", equal, change, media=MERGE_PATCH)
 
 
-def _render(about: Mapping[str, Any], event: Event, step: str, now: datetime) -> dict[str, Any]:
+def _render(
+    about: Mapping[str, Any], event: Event, component: str, now: datetime
+) -> dict[str, Any]:
     metadata = about["metadata"]
     said = f"{metadata['uid']}/{event.reason}/{event.key or event.message}"
     digest = hashlib.sha256(said.encode()).hexdigest()[:16]
@@ -86,7 +88,7 @@ def _render(about: Mapping[str, Any], event: Event, step: str, now: datetime) ->
         "reason": event.reason,
         "message": event.message[:1024],
         "type": "Warning" if event.is_warning else "Normal",
-        "source": {"component": f"tpu-functions-{step.replace('_', '-')}"},
+        "source": {"component": component},
         "reportingComponent": "",
         "reportingInstance": "",
         "firstTimestamp": render_time(now),

@@ -64,13 +64,14 @@ class Target:
 class Transport:
     """Requests of one invocation; ``calls`` counts them.
 
-    ``step`` is the name of the step. ``remaining_s`` says how many seconds are left for
-    calls; it raises `OutOfTimeError` at the end.
+    ``component`` names the step, whose name is ``step``, as the source of Events, and as the user agent,
+    which API servers record as the manager of the fields that it writes. ``remaining_s`` says how many
+    seconds are left for calls; it raises `OutOfTimeError` at the end.
     """
 
     def __init__(self, connection: Connection, step: str, remaining_s: Callable[[], float]) -> None:
         self._connection = connection
-        self._step = step
+        self.component = f"tpu-functions-{step.replace('_', '-')}"
         self._remaining_s = remaining_s
         self.calls = 0
 
@@ -149,6 +150,7 @@ class Transport:
         request = client.param_serialize(
             method, url, [], [], headers, body, auth_settings=["BearerToken"]
         )
+        request[2]["User-Agent"] = self.component  # param_serialize has written the client's own
         # Read after the token was fetched: nothing but the connection comes between this and the write.
         timeout_s = self._remaining_s()
         self.calls += 1

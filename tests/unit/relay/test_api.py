@@ -71,6 +71,7 @@ async def test_a_pod_verifies_the_clusters_certificate_and_sends_its_token(
         assert (await response.json())["items"] == []
     request = server.requests.get_nowait()
     assert request.headers["authorization"].lower() == "bearer pod-token"
+    assert request.headers["user-agent"] == "tpu-functions-relay"
     await api.close()
     await runner.cleanup()
 

@@ -48,7 +48,7 @@ class Api:
         """The part of the kubernetes client that a request uses."""
         return SimpleNamespace(
             configuration=SimpleNamespace(host="https://cluster"),
-            param_serialize=lambda *request, **_: request,
+            param_serialize=lambda method, url, *_, **__: (method, url, {}),
             call_api=lambda *_, **__: SimpleNamespace(
                 status=self._status, read=lambda: json.dumps(self._body).encode()
             ),

@@ -94,6 +94,7 @@ def servers(running_servers: tuple[Servers, str], monkeypatch: pytest.MonkeyPatc
     metadata, api = shared.metadata, shared.api
     metadata.google, metadata.answers, metadata.asked, metadata.given = google, [], [], []
     api.accept, api.refuse, api.seen, api.user = is_id_token(google, shared.server), 0, [], USER
+    api.agents.clear()
     return replace(shared, google=google)
 
 
@@ -120,10 +121,13 @@ def get_error(access: Access) -> CallError:
 # Google tokens
 
 
-def test_an_id_token_is_fetched_once_and_is_for_the_audience(servers: Servers) -> None:
+def test_an_id_token_is_fetched_once_for_the_audience_and_names_the_step(
+    servers: Servers,
+) -> None:
     cluster = list_nodes(servers.access(), calls=3)
     assert servers.metadata.asked == ["identity"]
     assert servers.api.seen == servers.metadata.given * 3
+    assert servers.api.agents == {"tpu-functions-label-node"}
     assert cluster.calls == 3
 
 
