@@ -68,12 +68,8 @@ def find_shape_violation(topology: str, machine: Machine) -> str | None:
     count, name = machine.generation.dimensions, machine.machine_type
     dimensions = parse_dimensions(topology)
     if len(dimensions) != count:
-        words = (
-            "two dimensions with %s, as in 4x4"
-            if count == 2
-            else ("three dimensions with %s, as in 2x2x2")
-        )
-        return f"topology must have {words % name}"
+        number, example = ("two", "4x4") if count == 2 else ("three", "2x2x2")
+        return f"topology must have {number} dimensions with {name}, as in {example}"
     if not is_known_shape(topology):
         return UNKNOWN_SHAPE
     bounds = CHIP_BOUNDS[machine.chips]

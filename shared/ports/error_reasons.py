@@ -47,36 +47,22 @@ class Verdict:
 
 @dataclass(frozen=True)
 class _Rule:
-    verdict: Verdict
-    http: frozenset[int] = frozenset()
-    code: re.Pattern[str] | None = None
-    text: re.Pattern[str] | None = None
+    meaning: ErrorKind | Reason
+    http: tuple[int, ...] = ()
+    code: str = ""
+    text: str = ""
 
     def matches(self, http: int, code: str, message: str) -> bool:
-        return (
-            (not self.http or http in self.http)
-            and (self.code is None or self.code.search(code) is not None)
-            and (self.text is None or self.text.search(message) is not None)
-        )
+        has_status = not self.http or http in self.http
+        pairs = ((self.code, code), (self.text, message))
+        return has_status and all(re.search(*pair, re.IGNORECASE) for pair in pairs)
 
-
-def _rule(
-    verdict: ErrorKind | Reason, *, http: tuple[int, ...] = (), code: str = "", text: str = ""
-) -> _Rule:
-    meaning = (
-        Verdict(verdict) if isinstance(verdict, ErrorKind) else Verdict(_kind(verdict), verdict)
-    )
-    flags = re.IGNORECASE
-    return _Rule(
-        meaning,
-        frozenset(http),
-        re.compile(code, flags) if code else None,
-        re.compile(text, flags) if text else None,
-    )
-
-
-def _kind(reason: Reason) -> ErrorKind:
-    return ErrorKind.USER if reason is Reason.INVALID_SPEC else ErrorKind.ENVIRONMENT
+    @property
+    def verdict(self) -> Verdict:
+        if isinstance(self.meaning, ErrorKind):
+            return Verdict(self.meaning)
+        is_of_user = self.meaning is Reason.INVALID_SPEC
+        return Verdict(ErrorKind.USER if is_of_user else ErrorKind.ENVIRONMENT, self.meaning)
 
 
 NOT_READY = "resourceNotReady"
@@ -91,17 +77,17 @@ tests/data/gce-refusals.yaml, and the codes of operations."""
 # tests/data/gce-refusals.yaml has each text with its source, except "is being updated", which is in a
 # public list of errors to retry.
 _BY_TEXT = (
-    _rule(
+    _Rule(
         ErrorKind.TRANSIENT,
         text=r"requires reservation to be in READY state"
         r"|running incompatible operation|is currently .*Please wait and try again"
         r"|^(Cluster|Master) is being (updated|upgraded)",
     ),
-    _rule(
+    _Rule(
         Reason.RESERVATION_NOT_FOUND,
         text=r"specified reservations? .*do(es)? not exist|could not find the given reservation",
     ),
-    _rule(
+    _Rule(
         Reason.RESERVATION_MISMATCH,
         text=r"no available resources in specified reservations"
         r"|reservation must exist in the same project"
@@ -113,20 +99,20 @@ _BY_TEXT = (
         r"|reservation .*is incorrect for the requested resources"
         r"|reservations? .*can ?not be targeted",
     ),
-    _rule(
+    _Rule(
         Reason.RESERVATION_FULL,
         text=r"reservation .*does not have (available|enough) resources"
         r"|insufficient reserved capacity",
     ),
-    _rule(Reason.QUOTA_EXCEEDED, text=r"GCE_QUOTA_EXCEEDED|\binsufficient (\w+ )?quota"),
-    _rule(
+    _Rule(Reason.QUOTA_EXCEEDED, text=r"GCE_QUOTA_EXCEEDED|\binsufficient (\w+ )?quota"),
+    _Rule(
         Reason.INSUFFICIENT_CAPACITY,
         text=r"failed to start due to preemption|GCE_STOCKOUT"
         r"|does not have enough resources available to fulfill"
         r"|does not currently have sufficient capacity|are out of capacity",
     ),
-    _rule(Reason.INSUFFICIENT_CAPACITY, code=r"RESOURCE_POOL_EXHAUSTED|INSUFFICIENT_?CAPACITY"),
-    _rule(
+    _Rule(Reason.INSUFFICIENT_CAPACITY, code=r"RESOURCE_POOL_EXHAUSTED|INSUFFICIENT_?CAPACITY"),
+    _Rule(
         Reason.INVALID_SPEC,
         text=r"Unsupported TPU configuration|disk type cannot be used by"
         r"|for given accelerator topology but was|in the gang mode of size"
@@ -135,34 +121,34 @@ _BY_TEXT = (
 )
 _OF_KUBERNETES = (
     # A ResourceQuota, whose refusal differs from that of a missing permission by its message alone.
-    _rule(Reason.QUOTA_EXCEEDED, http=(403,), text=r" is forbidden: exceeded quota: "),
+    _Rule(Reason.QUOTA_EXCEEDED, http=(403,), text=r" is forbidden: exceeded quota: "),
 )
 _OF_ALL = (
-    _rule(ErrorKind.RATE_LIMIT, code=r"^rateLimitExceeded$|RATE_LIMIT_EXCEEDED"),
-    _rule(ErrorKind.RATE_LIMIT, http=(429,)),
-    _rule(Reason.QUOTA_EXCEEDED, code=r"quota"),
-    _rule(Reason.SUBNET_FULL, code=r"IP_SPACE_EXHAUSTED"),
-    _rule(Reason.API_DISABLED, code=r"^accessNotConfigured$|SERVICE_DISABLED"),
+    _Rule(ErrorKind.RATE_LIMIT, code=r"^rateLimitExceeded$|RATE_LIMIT_EXCEEDED"),
+    _Rule(ErrorKind.RATE_LIMIT, http=(429,)),
+    _Rule(Reason.QUOTA_EXCEEDED, code=r"quota"),
+    _Rule(Reason.SUBNET_FULL, code=r"IP_SPACE_EXHAUSTED"),
+    _Rule(Reason.API_DISABLED, code=r"^accessNotConfigured$|SERVICE_DISABLED"),
     # "violates constraint", with 412, is what gcp.resourceLocations is remembered to answer (a guess).
-    _rule(
+    _Rule(
         Reason.POLICY_VIOLATION,
         text=r"constraints?/[a-zA-Z.]+ violated|Constraint constraints/|violates constraint ",
     ),
-    _rule(Reason.PERMISSION_DENIED, code=r"PERMISSIONS_ERROR|^forbidden$"),
-    _rule(Reason.PERMISSION_DENIED, http=(401, 403)),
-    _rule(ErrorKind.TRANSIENT, code=r"^conditionNotMet$"),
+    _Rule(Reason.PERMISSION_DENIED, code=r"PERMISSIONS_ERROR|^forbidden$"),
+    _Rule(Reason.PERMISSION_DENIED, http=(401, 403)),
+    _Rule(ErrorKind.TRANSIENT, code=r"^conditionNotMet$"),
     # The code of a call, or of its operation.
-    _rule(ErrorKind.NOT_READY, code=rf"{NOT_READY}|RESOURCE_NOT_READY"),
-    _rule(
+    _Rule(ErrorKind.NOT_READY, code=rf"{NOT_READY}|RESOURCE_NOT_READY"),
+    _Rule(
         ErrorKind.IN_USE,
         code=r"resourceInUseByAnotherResource|RESOURCE_IN_USE_BY_ANOTHER_RESOURCE",
     ),
-    _rule(ErrorKind.TRANSIENT, http=(408, 409, 412, *range(500, 600))),
-    _rule(
+    _Rule(ErrorKind.TRANSIENT, http=(408, 409, 412, *range(500, 600))),
+    _Rule(
         ErrorKind.TRANSIENT,
         code=r"^INTERNAL_ERROR$|^backendError$|^internalError$|^unreachable$|^unparsable$",
     ),
-    _rule(Reason.REFUSED),
+    _Rule(Reason.REFUSED),
 )
 _TABLE = (*_BY_TEXT, *_OF_KUBERNETES, *_OF_ALL)
 """The rules in order; the first that matches decides."""

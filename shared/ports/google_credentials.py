@@ -8,6 +8,7 @@ authorize it, then reads the deadline, then sends.
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -72,7 +73,7 @@ class GoogleCredentials:
             return _render(self._loaded)
 
 
-class LazyClients:
+class LazyClients(ABC):
     """Clients of Google's libraries, each opened when it is first needed and then kept.
 
     ``endpoint`` is another address of the API, for a simulator; ``prepare`` is called with each new
@@ -99,13 +100,13 @@ class LazyClients:
                 self._opened[service] = self._open(service)
             return self._opened[service]
 
+    @abstractmethod
     def load_class(self, service: str) -> Callable[..., Any]:
         """Import the class of a service's client."""
-        raise NotImplementedError
 
+    @abstractmethod
     def read_error(self, error: Any, said: Document) -> tuple[str, str]:
         """The code and the message of an error. ``said`` is what the API says about it, or empty."""
-        raise NotImplementedError
 
     def send(
         self,

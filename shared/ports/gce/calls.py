@@ -8,7 +8,7 @@ list is a call of its own, with a deadline and a count of its own.
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from shared.base.names import MIGS, POLICIES, TEMPLATES, VMS
 from shared.ports.error_reasons import ErrorKind
@@ -33,6 +33,8 @@ from shared.ports.gce.values import (
     parse_template,
 )
 from shared.ports.google_credentials import Headers
+
+T = TypeVar("T")
 
 PAGE_SIZE = 500
 MEMBERS_KEPT_FOR = timedelta(minutes=1)
@@ -63,23 +65,15 @@ class Gce:
 
     def find_policy(self, project: str, region: str, name: str) -> Policy | None:
         """The workload policy of that name."""
-        found = self._find(
-            "resource_policies", "get", project=project, region=region, resource_policy=name
-        )
-        return parse_policy(found) if found else None
+        request = {"project": project, "region": region, "resource_policy": name}
+        return self._find(parse_policy, "resource_policies", **request)
 
     def insert_policy(
         self, project: str, region: str, body: Mapping[str, Any], request_id: str
     ) -> Operation:
         """Start creating a workload policy."""
-        return self._mutate(
-            "resource_policies",
-            "insert_unary",
-            project=project,
-            region=region,
-            resource_policy_resource=body,
-            request_id=request_id,
-        )
+        request = {"project": project, "region": region, "request_id": request_id}
+        return self._insert("resource_policies", resource_policy_resource=body, **request)
 
     def delete_policy(self, project: str, region: str, name: str) -> Operation | None:
         """Start deleting it; ``None`` if it does not exist."""
@@ -89,29 +83,16 @@ class Gce:
 
     def find_template(self, ref: TemplateRef) -> Template | None:
         """The instance template, from the scope that the reference names."""
+        request = {"project": ref.project, "instance_template": ref.name}
+        service = "instance_templates"
         if ref.region:
-            found = self._find(
-                "region_instance_templates",
-                "get",
-                project=ref.project,
-                region=ref.region,
-                instance_template=ref.name,
-            )
-        else:
-            found = self._find(
-                "instance_templates", "get", project=ref.project, instance_template=ref.name
-            )
-        return parse_template(found) if found else None
+            service, request["region"] = "region_instance_templates", ref.region
+        return self._find(parse_template, service, **request)
 
     def insert_template(self, project: str, body: Mapping[str, Any], request_id: str) -> Operation:
         """Start creating a global instance template."""
-        return self._mutate(
-            "instance_templates",
-            "insert_unary",
-            project=project,
-            instance_template_resource=body,
-            request_id=request_id,
-        )
+        request = {"project": project, "request_id": request_id}
+        return self._insert("instance_templates", instance_template_resource=body, **request)
 
     def delete_template(self, project: str, name: str) -> Operation | None:
         """Start deleting a global instance template; ``None`` if it does not exist."""
@@ -119,27 +100,16 @@ class Gce:
 
     def find_mig(self, project: str, zone: str, name: str) -> Mig | None:
         """The managed instance group of that name."""
-        found = self._find(
-            "instance_group_managers",
-            "get",
-            project=project,
-            zone=zone,
-            instance_group_manager=name,
-        )
-        return parse_mig(found) if found else None
+        request = {"project": project, "zone": zone, "instance_group_manager": name}
+        return self._find(parse_mig, "instance_group_managers", **request)
 
     def insert_mig(
         self, project: str, zone: str, body: Mapping[str, Any], request_id: str
     ) -> Operation:
         """Start creating a managed instance group."""
-        return self._mutate(
-            "instance_group_managers",
-            "insert_unary",
-            project=project,
-            zone=zone,
-            instance_group_manager_resource=body,
-            request_id=request_id,
-        )
+        request = {"project": project, "zone": zone, "request_id": request_id}
+        service = "instance_group_managers"
+        return self._insert(service, instance_group_manager_resource=body, **request)
 
     def delete_mig(self, project: str, zone: str, name: str) -> Operation | None:
         """Start deleting it with its VMs; ``None`` if it does not exist."""
@@ -151,16 +121,11 @@ class Gce:
         self, project: str, zone: str, name: str
     ) -> tuple[ManagedInstance, ...]:
         """The members of a group, with the errors of their last attempts; none if it is gone."""
-        found = self._list(
-            "instance_group_managers",
-            "list_managed_instances",
-            "managed_instances",
-            project=project,
-            zone=zone,
-            instance_group_manager=name,
-        )
+        request = {"project": project, "zone": zone, "instance_group_manager": name}
+        pages = self._pages("instance_group_managers", "list_managed_instances", **request)
         try:
-            return tuple(parse_managed_instance(member) for member in found)
+            members = [member for page in pages for member in page.managed_instances]
+            return tuple(map(parse_managed_instance, members))
         except CallError as error:
             if error.kind is not ErrorKind.ABSENT:
                 raise
@@ -184,8 +149,7 @@ class Gce:
 
     def find_instance(self, project: str, zone: str, name: str) -> Instance | None:
         """The VM of that name."""
-        found = self._find("instances", "get", project=project, zone=zone, instance=name)
-        return parse_instance(found) if found else None
+        return self._find(parse_instance, "instances", project=project, zone=zone, instance=name)
 
     def find_instances(
         self, project: str, zone: str, names: Sequence[str]
@@ -202,32 +166,19 @@ class Gce:
 
     def list_instances(self, project: str, zone: str, group: str) -> tuple[Instance, ...]:
         """The VMs with names of this managed instance group. The list may lag by seconds."""
-        found = self._list(
-            "instances",
-            "list",
-            "items",
-            project=project,
-            zone=zone,
-            filter=f'name eq "{group}-[a-z0-9]{{4}}"',
-            max_results=PAGE_SIZE,
-        )
-        return tuple(parse_instance(instance) for instance in found)
+        named = f'name eq "{group}-[a-z0-9]{{4}}"'
+        request = {"project": project, "zone": zone, "filter": named, "max_results": PAGE_SIZE}
+        pages = self._pages("instances", "list", **request)
+        return tuple(parse_instance(instance) for page in pages for instance in page.items)
 
     def set_metadata(
         self, project: str, zone: str, instance: Instance, items: Mapping[str, str]
-    ) -> Operation:
+    ) -> None:
         """Start replacing a VM's metadata by ``items``, if it is unchanged since it was read."""
-        return self._mutate(
-            "instances",
-            "set_metadata_unary",
-            project=project,
-            zone=zone,
-            instance=instance.name,
-            metadata_resource={
-                "fingerprint": instance.fingerprint,
-                "items": [{"key": key, "value": value} for key, value in sorted(items.items())],
-            },
-        )
+        listed = [{"key": key, "value": value} for key, value in sorted(items.items())]
+        metadata = {"fingerprint": instance.fingerprint, "items": listed}
+        named: dict[str, Any] = {"project": project, "zone": zone, "instance": instance.name}
+        self._call("instances", "set_metadata_unary", metadata_resource=metadata, **named)
 
     def list_named(
         self, project: str, service: str, prefix: str
@@ -240,14 +191,8 @@ class Gce:
         """
         found: list[ListedResource] = []
         unseen: set[str] = set()
-        pages = self._pages(
-            service,
-            "aggregated_list",
-            project=project,
-            filter=f'name eq "{prefix}.*"',
-            max_results=PAGE_SIZE,
-        )
-        for page in pages:
+        request = {"filter": f'name eq "{prefix}.*"', "max_results": PAGE_SIZE}
+        for page in self._pages(service, "aggregated_list", project=project, **request):
             unseen.update(find_unseen(page))
             for scope in page.items.values():
                 found += (parse_listed(service, one) for one in getattr(scope, service))
@@ -262,27 +207,25 @@ class Gce:
             service, place = "zone_operations", {"zone": scope}
         else:
             service, place = "region_operations", {"region": scope}
-        found = self._find(service, "get", about=about, project=project, operation=name, **place)
-        return parse_operation(found) if found else None
+        request = {"project": project, "operation": name, **place}
+        return self._find(parse_operation, service, about=about, **request)
 
-    def _find(self, service: str, method: str, **request: Any) -> Any:
+    def _find(
+        self, parse: Callable[[Any], T], service: str, method: str = "get", **request: Any
+    ) -> T | None:
         try:
-            return self._call(service, method, **request)
+            answer = self._call(service, method, **request)
+            return parse(answer) if answer else None
         except CallError as error:
             if error.kind is ErrorKind.ABSENT:
                 return None
             raise
 
     def _delete(self, service: str, **request: Any) -> Operation | None:
-        found = self._find(service, "delete_unary", **request)
-        return parse_operation(found) if found else None
+        return self._find(parse_operation, service, "delete_unary", **request)
 
-    def _mutate(self, service: str, method: str, **request: Any) -> Operation:
-        return parse_operation(self._call(service, method, **request))
-
-    def _list(self, service: str, method: str, items: str, **request: Any) -> Iterator[Any]:
-        for page in self._pages(service, method, **request):
-            yield from getattr(page, items)
+    def _insert(self, service: str, **request: Any) -> Operation:
+        return parse_operation(self._call(service, "insert_unary", **request))
 
     def _pages(self, service: str, method: str, **request: Any) -> Iterator[Any]:
         """The pages of a list. The library's pager would use one timeout for all pages."""
