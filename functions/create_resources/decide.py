@@ -139,13 +139,9 @@ def _advance(
     violation = None
     if spec.user_template is not None and isinstance(found, Template):
         violation = find_template_violation(spec, found)
-    observation = lifecycle.make_observation(
-        observed.group,
-        kind,
-        entry,
-        observed.found,
-        observed.operations,
-        violation=violation or "",
+    reads = observed.found, observed.operations
+    observation = replace(
+        lifecycle.make_observation(observed.group, kind, entry, *reads, violation=violation or ""),
         is_resync=observed.trigger.is_resync,
         may_repeat_insert=observed.may_repeat_insert,
         is_blocked=is_blocked,

@@ -307,12 +307,7 @@ def advance(
 ) -> lifecycle.Transition:
     resource = observed.resource(kind, now)
     observation = lifecycle.make_observation(
-        observed.group,
-        kind,
-        resource,
-        observed.found,
-        observed.operations,
-        is_resync=observed.is_resync,
-        is_blocked=is_blocked,
+        observed.group, kind, resource, observed.found, observed.operations
     )
+    observation = replace(observation, is_resync=observed.is_resync, is_blocked=is_blocked)
     return lifecycle.find_transition(lifecycle.Goal.TEAR_DOWN, resource, observation, now)

@@ -121,6 +121,7 @@ class Observation:
     is_blocked: bool = False
     was_complete: bool = False
     has_no_entry: bool = False
+    """The status has no entry of the resource: one that replaces it decides."""
 
 
 @dataclass(frozen=True)
@@ -144,16 +145,6 @@ class ResourceRow:
     action: ResourceAction
     because: str
     failure: FailureKind | None = None
-
-    def matches(
-        self, state: State, presence: Presence, operation: OperationState, guards: frozenset[Guard]
-    ) -> bool:
-        return (
-            state in self.states
-            and presence in self.presence
-            and operation in self.operations
-            and guards.issuperset(self.guards)
-        )
 
 
 ANY_STATE, ANY_PRESENCE, ANY_OPERATION = tuple(State), tuple(Presence), tuple(OperationState)
@@ -258,25 +249,18 @@ def make_observation(
     operations: Mapping[str, Operation | None],
     *,
     violation: str = "",
-    is_resync: bool = False,
-    may_repeat_insert: bool = False,
-    is_blocked: bool = False,
-    was_complete: bool = False,
-    has_no_entry: bool = False,
 ) -> Observation:
-    """Build the observation of one resource. ``found`` has only the kinds that were read.
-
-    ``violation``: why the user's template is invalid. ``has_no_entry``: the status has no entry of the
-    resource, and ``resource`` replaces it.
-    """
-    one = found.get(kind)
+    """What follows from the reads of one resource. ``found`` has only the kinds that were read."""
+    one, operation = found.get(kind), operations.get(kind)
     may_be_external = kind == TEMPLATE and resource.name != group.resource_name
     template = group.spec.user_template if may_be_external else None
-    operation = operations.get(kind)
+    presence = Presence.ABSENT if kind in found else Presence.NOT_READ
+    if one is not None and template is not None:
+        presence = Presence.UNFIT if violation else Presence.OURS
+    elif one is not None:
+        presence = Presence.OURS if one.description == group.mark else Presence.NOT_OURS
     return Observation(
-        presence=_presence(
-            group, kind, found, is_external=template is not None, is_fit=not violation
-        ),
+        presence=presence,
         operation=_operation_state(resource, operation),
         uri=one.uri if one is not None else template.uri if template is not None else "",
         mark=group.mark,
@@ -284,30 +268,7 @@ def make_observation(
         error=operation.error if operation is not None else None,
         is_paused=group.is_paused,
         is_external=template is not None,
-        is_resync=is_resync,
-        may_repeat_insert=may_repeat_insert,
-        is_blocked=is_blocked,
-        was_complete=was_complete,
-        has_no_entry=has_no_entry,
     )
-
-
-def _presence(
-    group: NodeGroup,
-    kind: str,
-    found: Mapping[str, Found | None],
-    *,
-    is_external: bool,
-    is_fit: bool,
-) -> Presence:
-    if kind not in found:
-        return Presence.NOT_READ
-    one = found[kind]
-    if one is None:
-        return Presence.ABSENT
-    if is_external:
-        return Presence.OURS if is_fit else Presence.UNFIT
-    return Presence.OURS if one.description == group.mark else Presence.NOT_OURS
 
 
 def _operation_state(resource: Resource, operation: Operation | None) -> OperationState:
@@ -387,7 +348,13 @@ def find_row(
 ) -> ResourceRow:
     """The first row of the goal that matches."""
     return next(
-        row for row in TABLE if row.goal is goal and row.matches(state, presence, operation, guards)
+        row
+        for row in TABLE
+        if row.goal is goal
+        and state in row.states
+        and presence in row.presence
+        and operation in row.operations
+        and guards.issuperset(row.guards)
     )
 
 

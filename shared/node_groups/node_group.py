@@ -253,8 +253,7 @@ def parse(raw: Mapping[str, Any], cluster: str) -> AnyGroup:
     if not (isinstance(namespace, str) and isinstance(name, str) and isinstance(uid, str)):
         raise ValueError("metadata.namespace, metadata.name and metadata.uid must be text")
     given = Given(raw.get("spec"))
-    deleting = metadata.get("deletionTimestamp")
-    spec = _spec(given)
+    deleting, spec = metadata.get("deletionTimestamp"), _spec(given)
     labels, annotations = read_texts(metadata, "labels"), read_texts(metadata, "annotations")
     common: dict[str, Any] = {
         "namespace": namespace,
@@ -284,11 +283,8 @@ def parse(raw: Mapping[str, Any], cluster: str) -> AnyGroup:
 def _follow_status(group: NodeGroup) -> NodeGroup:
     """The group in the place that the status has recorded, with a violation for each field of the spec
     that was changed since. Of several URIs the MIG's counts."""
-    entries, spec, given = (
-        read_mapping(read_mapping(group.raw, "status"), "resources"),
-        group.spec,
-        group.spec,
-    )
+    entries = read_mapping(read_mapping(group.raw, "status"), "resources")
+    spec = given = group.spec
     found, newest = dict[str, str](), ""
     for kind in ("instanceTemplate", "workloadPolicy", "managedInstanceGroup"):
         uri = _RECORDED.fullmatch(read_text(read_mapping(entries, kind), "uri"))

@@ -5,7 +5,7 @@
 
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from shared.base.names import INSTALLATION_ANNOTATION, SYSTEM_NAMESPACE
 from shared.ports.kubernetes.connection import Connection
@@ -16,6 +16,8 @@ from shared.ports.kubernetes.signing_requests import SigningRequestCalls
 from shared.ports.kubernetes.tokens import TokenCalls
 from shared.ports.kubernetes.transport import Target
 from shared.ports.kubernetes.workloads import WorkloadCalls
+
+T = TypeVar("T")
 
 _NAMESPACES = Target("Namespace", "/api/v1", "namespaces")
 _CONFIG_MAPS = Target("ConfigMap", "/api/v1", "configmaps")
@@ -55,7 +57,7 @@ class Cluster(GroupCalls, NodeCalls, TokenCalls, SigningRequestCalls, WorkloadCa
 
     def get_ca_certificate(self, now: datetime) -> str:
         """The cluster's CA in PEM form, read every ten minutes; empty while it is not published."""
-        return str(self._read_seldom("CA", self._read_ca_certificate, now, _CA_KEPT))
+        return self._read_seldom("CA", self._read_ca_certificate, now, _CA_KEPT)
 
     def forget_ca_certificate(self) -> None:
         """Drop the cached CA: it cannot be parsed, or may be older than a rotation."""
@@ -63,31 +65,28 @@ class Cluster(GroupCalls, NodeCalls, TokenCalls, SigningRequestCalls, WorkloadCa
 
     def list_recent_groups_named(self, resource_name: str, now: datetime) -> list[dict[str, Any]]:
         """As `list_groups_named`, read at most five seconds ago: for a step that does not write them."""
-        found: list[dict[str, Any]] = self._read_seldom(
+        return self._read_seldom(
             resource_name, lambda: self.list_groups_named(resource_name), now, _GROUPS_KEPT
         )
-        return found
 
     def list_recent_nodes(self, resource_name: str, now: datetime) -> list[dict[str, Any]]:
         """As `list_nodes`, read at most 20 seconds ago."""
-        found: list[dict[str, Any]] = self._read_seldom(
+        return self._read_seldom(
             f"{resource_name}/nodes", lambda: self.list_nodes(resource_name), now, 4 * _GROUPS_KEPT
         )
-        return found
 
     def _read_ca_certificate(self) -> str:
         found = self._find(_CONFIG_MAPS.within("kube-system").one("kube-root-ca.crt")) or {}
         return str((found.get("data") or {}).get("ca.crt", ""))
 
-    def _read_seldom(
-        self, key: str, read: Callable[[], Any], now: datetime, kept: timedelta
-    ) -> Any:
+    def _read_seldom(self, key: str, read: Callable[[], T], now: datetime, kept: timedelta) -> T:
         """The cached value of this key; if there is none, it is read. An empty one is not cached."""
         cached = self._connection.cached
-        for known, (_, until) in tuple(cached.items()):
+        for one, (_, until) in tuple(cached.items()):
             if now >= until:
-                cached.pop(known, None)
-        value, _ = cached.get(key) or (read(), None)
+                cached.pop(one, None)
+        known = cached.get(key)
+        value: T = known[0] if known is not None else read()
         if value:
             cached.setdefault(key, (value, now + kept))
         return value
