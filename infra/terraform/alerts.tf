@@ -1,7 +1,10 @@
 # Alerts on failures that are not visible in the cluster. They are created only with notification_channels.
+# CRITICAL wakes somebody: it costs money or training until it is fixed. WARNING waits for working hours.
 
 locals {
   alerts = length(var.notification_channels) > 0
+
+  runbooks = "https://github.com/${var.repository}/blob/v0.2.0/docs/operate.md"
 
   # Counts of log lines, by one of their fields. alert_policies has a condition on each.
   alert_metrics = {
@@ -34,6 +37,7 @@ locals {
   alert_policies = {
     dead_letters = {
       title     = "dead letters"
+      severity  = "WARNING"
       condition = "A message is in the dead letters"
       filter = [
         "resource.type = \"pubsub_subscription\"",
@@ -54,6 +58,7 @@ locals {
     # that project is in this project's metrics scope.
     sinks = {
       title     = "a log sink fails"
+      severity  = "WARNING"
       condition = "A sink could not publish entries of the audit log"
       filter = [
         "resource.type = \"logging_sink\"",
@@ -72,6 +77,7 @@ locals {
 
     waiting = {
       title     = "messages are waiting"
+      severity  = "CRITICAL"
       condition = "A step has not acknowledged a message for 15 minutes"
       filter = [
         "resource.type = \"pubsub_subscription\"",
@@ -92,6 +98,7 @@ locals {
     # not fire.
     failing = {
       title     = "a step fails"
+      severity  = "CRITICAL"
       condition = "A step has logged warnings or errors in each of the last three intervals of five minutes"
       filter = [
         "resource.type = \"cloud_run_revision\"",
@@ -113,6 +120,7 @@ locals {
     # state, and a user may be deleting the slice during the first.
     leaked_slices = {
       title     = "a slice is leaked"
+      severity  = "CRITICAL"
       condition = "A slice without a TPUNodeGroup was found in two runs"
       filter = [
         "resource.type = \"cloud_run_revision\"",
@@ -132,6 +140,7 @@ locals {
     # another approver is active in the cluster.
     refused_joins = {
       title     = "a join was not approved"
+      severity  = "WARNING"
       condition = "A request for a Node's certificate was not approved by approve_join"
       filter = [
         "resource.type = \"cloud_run_revision\"",
@@ -151,6 +160,7 @@ locals {
     # minutes between the deployment of the functions and the annotation.
     other_installation = {
       title     = "the cluster is another installation's"
+      severity  = "CRITICAL"
       condition = "The sweep has read another installation's id in the cluster, or none, for ten minutes"
       filter = [
         "resource.type = \"cloud_run_revision\"",
@@ -201,6 +211,7 @@ resource "google_monitoring_alert_policy" "this" {
 
   project               = var.project_id
   display_name          = "${var.name_prefix}: ${each.value.title}"
+  severity              = each.value.severity
   combiner              = "OR"
   notification_channels = var.notification_channels
 
@@ -224,7 +235,7 @@ resource "google_monitoring_alert_policy" "this" {
 
   documentation {
     mime_type = "text/markdown"
-    content   = "${each.value.advice} Runbook: docs/operate.md#${each.value.runbook}."
+    content   = "${each.value.advice} Runbook: ${local.runbooks}#${each.value.runbook}"
   }
 
   # Monitoring rejects a condition on a metric that does not exist.
@@ -237,6 +248,7 @@ resource "google_monitoring_alert_policy" "sweep_absent" {
 
   project               = var.project_id
   display_name          = "${var.name_prefix}: the sweep does not run"
+  severity              = "CRITICAL"
   combiner              = "OR"
   notification_channels = var.notification_channels
 
@@ -262,7 +274,7 @@ resource "google_monitoring_alert_policy" "sweep_absent" {
 
   documentation {
     mime_type = "text/markdown"
-    content   = "Slices that wait for capacity do not progress, and lost messages are not replaced. Either Cloud Scheduler does not publish (`gcloud scheduler jobs describe ${google_cloud_scheduler_job.sweep.name} --location=${google_cloud_scheduler_job.sweep.region} --project=${var.project_id}`: is it paused?), or the function fails (`gcloud logging read 'resource.labels.service_name=\"${google_cloudfunctions2_function.step["sweep"].name}\"' --project=${var.project_id} --limit=20`). Runbook: docs/operate.md#the-sweep-does-not-run."
+    content   = "Slices that wait for capacity do not progress, and lost messages are not replaced. Either Cloud Scheduler does not publish (`gcloud scheduler jobs describe ${google_cloud_scheduler_job.sweep.name} --location=${google_cloud_scheduler_job.sweep.region} --project=${var.project_id}`: is it paused?), or the function fails (`gcloud logging read 'resource.labels.service_name=\"${google_cloudfunctions2_function.step["sweep"].name}\"' --project=${var.project_id} --limit=20`). Runbook: ${local.runbooks}#the-sweep-does-not-run"
   }
 
   depends_on = [time_sleep.apis]
@@ -275,6 +287,7 @@ resource "google_monitoring_alert_policy" "relay_down" {
 
   project               = var.project_id
   display_name          = "${var.name_prefix}: the relay is down"
+  severity              = "WARNING"
   combiner              = "OR"
   notification_channels = var.notification_channels
 
@@ -296,7 +309,7 @@ resource "google_monitoring_alert_policy" "relay_down" {
 
   documentation {
     mime_type = "text/markdown"
-    content   = "Until it is up, only the sweep triggers the steps for changes in the cluster, up to a minute late. `kubectl --namespace=${local.namespace} describe pods --selector=app.kubernetes.io/name=relay` and the Pod's log show the reason. Runbook: docs/operate.md#tpurelayabsent."
+    content   = "Until it is up, only the sweep triggers the steps for changes in the cluster, up to a minute late. `kubectl --namespace=${local.namespace} describe pods --selector=app.kubernetes.io/name=relay` and the Pod's log show the reason. Runbook: ${local.runbooks}#tpurelayabsent"
   }
 
   depends_on = [time_sleep.apis]

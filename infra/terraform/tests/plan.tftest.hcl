@@ -154,6 +154,7 @@ run "cluster_access_kubeconfig_secrets_with_workload_identity_federation" {
     extra_permissions     = { create_resources = ["compute.images.useReadOnly"] }
     notification_channels = ["projects/my-project/notificationChannels/1"]
     relay_metrics_cluster = "research"
+    repository            = "acme/tpu-functions"
     image_readers         = ["nodes-of-cluster@my-project.iam.gserviceaccount.com"]
     push_verification     = "signature"
     vpc_egress            = { connector = "projects/my-project/locations/us-central1/connectors/c" }
@@ -224,6 +225,11 @@ run "cluster_access_kubeconfig_secrets_with_workload_identity_federation" {
   assert {
     condition     = keys(google_monitoring_alert_policy.this) == ["dead_letters", "failing", "leaked_slices", "other_installation", "refused_joins", "sinks", "waiting"] && keys(google_logging_metric.alerts) == ["leaked_slices", "other_installation", "refused_joins"] && length(google_monitoring_alert_policy.sweep_absent) == 1
     error_message = "With notification_channels, all alert policies and their metrics must be created."
+  }
+
+  assert {
+    condition     = google_monitoring_alert_policy.this["leaked_slices"].severity == "CRITICAL" && can(regex("Runbook: https://github.com/acme/tpu-functions/blob/v[0-9.]+/docs/operate.md#leaked-slices$", google_monitoring_alert_policy.this["leaked_slices"].documentation[0].content)) && google_monitoring_alert_policy.sweep_absent[0].severity == "CRITICAL" && google_monitoring_alert_policy.relay_down[0].severity == "WARNING"
+    error_message = "An alert must have its severity and the address of its runbook."
   }
 
   assert {

@@ -68,7 +68,7 @@ def list_tracked() -> list[str]:
 
 def test_every_file_has_the_version() -> None:
     pattern = re.compile(
-        r"(?:\bref=v|/download/v|newTag: \"|(?:functions|source|tng|relay|inject-env)[-:]"
+        r"(?:\bref=v|/download/v|/blob/v|newTag: \"|(?:functions|source|tng|relay|inject-env)[-:]"
         r"|(?:tag|origin|annotate|message) v)(\d+\.\d+\.\d+)\b"
     )
     others = []

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+import subprocess
 from collections.abc import Iterator
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +18,9 @@ from relay.metrics import DESCRIPTIONS, LABELS, SLICE_SERIES, GroupState
 from tests.support.harness import Harness
 from tests.support.manifests import manifest
 from tests.unit.docs.pages import list_anchors
+from tests.unit.infra.kubernetes.kubectl import KUBECTL
 from tests.unit.infra.terraform.terraform_module import ROOT
+from version import VERSION
 
 DASHBOARD = json.loads((ROOT / "infra" / "monitoring" / "dashboard.json").read_text())
 COMPONENTS = ROOT / "infra" / "kubernetes" / "components"
@@ -94,10 +99,39 @@ def test_both_components_have_the_same_alerts() -> None:
     assert (kind, version) == ("PrometheusRule", "monitoring.coreos.com/v1")
 
 
+def read_terraform_alerts() -> dict[str, tuple[str, str]]:
+    """The alerts of Terraform by title, each with its severity and its runbook, from the text."""
+    text = (ROOT / "infra" / "terraform" / "alerts.tf").read_text()
+    shared = re.findall(
+        r'      title += "([^"]+)"\n      severity += "(\w+)"\n.*?\n      runbook += "([\w-]+)"',
+        text,
+        re.DOTALL,
+    )
+    own = re.findall(
+        r'display_name += "\$\{var.name_prefix\}: ([^"$]+)"\n  severity += "(\w+)"\n'
+        r".*?Runbook: \$\{local.runbooks\}#([\w-]+)\"",
+        text,
+        re.DOTALL,
+    )
+    return {title: (severity, anchor) for title, severity, anchor in (*shared, *own)}
+
+
+def test_an_alert_of_terraform_links_to_a_heading_of_the_runbooks_at_this_version() -> None:
+    text = (ROOT / "infra" / "terraform" / "alerts.tf").read_text()
+    alerts = read_terraform_alerts()
+    assert len(alerts) == text.count("    title ") + text.count("${var.name_prefix}: ") - 1
+    runbooks = f'"https://github.com/${{var.repository}}/blob/v{VERSION}/docs/operate.md"'
+    assert f"  runbooks = {runbooks}\n" in text
+    anchors = {anchor for _, anchor in alerts.values()}
+    assert anchors - list_anchors(ROOT / "docs" / "operate.md") == set()
+
+
 @pytest.mark.parametrize("name", ALERTS)
-def test_an_alert_has_a_runbook_for_every_reason_that_it_may_have(name: str) -> None:
+def test_an_alert_links_to_a_heading_for_every_reason_that_it_may_have(name: str) -> None:
     rule = ALERTS[name]
-    page, _, anchor = rule["annotations"]["runbook"].partition("#")
+    page, _, anchor = rule["annotations"]["runbook_url"].partition("#")
+    prefix = f"https://github.com/OWNER/tpu-functions/blob/v{VERSION}/"
+    assert page.startswith(prefix)
     reasons = {reason for state, reason in SLICE_SERIES if state is GroupState.NOT_READY}
     for matcher in MATCHER.findall(rule["expr"]):
         listed = set(matcher[2].split("|"))
@@ -105,20 +139,17 @@ def test_an_alert_has_a_runbook_for_every_reason_that_it_may_have(name: str) -> 
             reasons &= listed
         elif matcher[:2] == ("reason", "!~"):
             reasons -= listed
-    reasons -= {"Ready", "Other"}
-    if name == "TPUSliceLost":
-        reasons -= {"NotReported"}
     expected = {
-        anchor.replace("{{ $labels.reason | toLower }}", reason.lower()) for reason in reasons
+        anchor.replace("{{ $labels.reason | toLower }}", reason.lower())
+        for reason in reasons - {"Ready"}
     }
     assert expected
-    assert expected - list_anchors(ROOT / page) == set()
+    assert expected - list_anchors(ROOT / page.removeprefix(prefix)) == set()
 
 
 @pytest.mark.parametrize("name", ALERTS)
-def test_an_alert_has_a_severity_and_is_described_in_sentences(name: str) -> None:
+def test_an_alert_is_described_in_sentences(name: str) -> None:
     rule = ALERTS[name]
-    assert rule["labels"]["severity"] in ("critical", "warning", "info")
     for key in ("summary", "description"):
         assert re.fullmatch(r"\S.*\.", rule["annotations"][key])
     used = set(re.findall(r"\$labels\.(\w+)", json.dumps(rule["annotations"])))
@@ -126,13 +157,62 @@ def test_an_alert_has_a_severity_and_is_described_in_sentences(name: str) -> Non
     assert used <= kept
 
 
-def test_each_alert_of_terraform_has_a_runbook() -> None:
-    text = (ROOT / "infra" / "terraform" / "alerts.tf").read_text()
-    named = re.findall(r'runbook += "([\w-]+)"', text)
-    named += re.findall(r"Runbook: docs/operate.md#([\w-]+)\.", text)
-    own = text.count('content   = "') - 1  # one is shared by the alerts with an advice
-    assert len(named) == text.count("      advice ") + own
-    assert set(named) - list_anchors(ROOT / "docs" / "operate.md") == set()
+SEVERITIES = ("critical", "warning", "info")
+
+
+def test_the_page_has_each_alert_with_its_severity_and_what_it_costs() -> None:
+    page = (ROOT / "docs" / "operate.md").read_text()
+    rows = re.findall(
+        r"^\| `?([^`|]+?)`? \| (critical|warning|info) \| (.+) \|$", page, re.MULTILINE
+    )
+    ours = {name: rule["labels"]["severity"] for name, rule in ALERTS.items()}
+    ours |= {title: severity.lower() for title, (severity, _) in read_terraform_alerts().items()}
+    assert {name: severity for name, severity, _ in rows} == ours
+    assert set(ours.values()) == set(SEVERITIES)
+
+
+WAKES = {
+    "VMs are billed, and nobody can use them": {
+        "a slice is leaked", "TPUSliceDeletionStuck", "TPUChipsIdle", "TPUSliceLost",
+    },
+    "steps create, repair and delete nothing": {
+        "TPUSliceNotServed", "a step fails", "messages are waiting", "the sweep does not run",
+        "the cluster is another installation's",
+    },
+}  # fmt: skip
+
+
+def test_an_alert_is_critical_if_it_costs_money_or_training_and_only_then() -> None:
+    critical = {name for name, rule in ALERTS.items() if rule["labels"]["severity"] == "critical"}
+    critical |= {
+        name for name, (level, _) in read_terraform_alerts().items() if level == "CRITICAL"
+    }
+    assert critical == set().union(*WAKES.values())
+
+
+@pytest.mark.skipif(KUBECTL is None, reason="kubectl renders the overlay")
+@pytest.mark.parametrize("name, kind", [("google", "Rules"), ("prometheus", "PrometheusRule")])
+def test_an_overlay_sets_the_owner_in_all_links(tmp_path: Path, name: str, kind: str) -> None:
+    page = (ROOT / "docs" / "reference" / "metrics.md").read_text()
+    replacements, owner = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    shutil.copytree(COMPONENTS / f"monitoring-{name}", tmp_path / "component")
+    (tmp_path / "owner.yaml").write_text(owner)
+    head = "resources: [owner.yaml]\ncomponents: [component]\n"
+    (tmp_path / "kustomization.yaml").write_text(head + replacements.replace("Rules}", f"{kind}}}"))
+    done = subprocess.run(
+        [str(KUBECTL), "kustomize", str(tmp_path)], capture_output=True, text=True, check=True
+    )
+    documents = list(yaml.safe_load_all(done.stdout))
+    assert "ConfigMap" not in {one["kind"] for one in documents}
+    (rules,) = (one for one in documents if one["kind"] == kind)
+    links = [
+        rule["annotations"]["runbook_url"]
+        for group in rules["spec"]["groups"]
+        for rule in group["rules"]
+    ]
+    assert links == [
+        rule["annotations"]["runbook_url"].replace("OWNER", "acme") for rule in ALERTS.values()
+    ]
 
 
 def test_the_log_based_metrics_use_fields_that_every_invocation_logs() -> None:
