@@ -89,9 +89,10 @@ def is_first_pod_of(pod: Mapping[str, Any], name: str) -> bool:
 
 def build_desired(leader: Leader, provider: Provider) -> DesiredSlice:
     """The slice that a leader asks for. Raises `InputError`."""
-    desired, foreign = provider.build_desired(leader), jobsets.find_foreign_key(leader)
-    if foreign is not None:
-        raise InputError(foreign)
+    desired = provider.build_desired(leader)
+    violation = jobsets.find_foreign_key(leader) or jobsets.find_fence_violation(leader)
+    if violation is not None:
+        raise InputError(violation)
     return desired
 
 

@@ -16,10 +16,18 @@ from shared.base.fields import is_yes
 from shared.base.jobs import JOB_KEY_SELECTOR, job_key
 from shared.base.pods import find_controller, parse_count
 from shared.base.timestamps import guess_time
+from shared.base.topology import chips_of
 
 EXCLUSIVE_TOPOLOGY = "alpha.jobset.sigs.k8s.io/exclusive-topology"
 OPT_OUT = "tpu-provisioner.cloud.google.com/disable-autoprovisioning"
 """A label or annotation of a Pod, a Job or a JobSet: no slice is created for it."""
+_PROVISIONED_ELSEWHERE = (
+    "autoscaling.x-k8s.io/consume-provisioning-request",
+    "autoscaling.x-k8s.io/provisioning-class-name",
+    "cluster-autoscaler.kubernetes.io/consume-provisioning-request",
+    "cluster-autoscaler.kubernetes.io/provisioning-class-name",
+)
+"""Annotations of a Pod whose Nodes a ProvisioningRequest provides, by another system."""
 
 MIN_KEY = 5
 FINISHED = ("Completed", "Failed")
@@ -121,8 +129,10 @@ def is_unschedulable(status: Mapping[str, Any]) -> bool:
 
 
 def has_opted_out(labels: Mapping[str, str], annotations: Mapping[str, str]) -> bool:
-    """Whether a label or annotation opts out of slices, in any spelling of true."""
-    return any(is_yes(one.get(OPT_OUT, "")) for one in (labels, annotations))
+    """Whether a label or annotation opts out of slices, in any spelling of true, or the annotations say
+    that a ProvisioningRequest provides the Nodes."""
+    is_elsewhere = any(annotations.get(key) for key in _PROVISIONED_ELSEWHERE)
+    return is_elsewhere or any(is_yes(one.get(OPT_OUT, "")) for one in (labels, annotations))
 
 
 def find_end(jobset: Mapping[str, Any]) -> str | None:
@@ -225,6 +235,18 @@ def find_foreign_key(leader: Leader) -> str | None:
             f"{names.JOB_KEY}, {key}: {no_other}"
         )
     return None
+
+
+def find_fence_violation(leader: Leader) -> str | None:
+    """The violation if Pods of other Jobs could take some hosts of the slice, or ``None``."""
+    is_fenced = EXCLUSIVE_TOPOLOGY in leader.annotations or JOB_KEY_SELECTOR in leader.selector
+    if is_fenced or chips_of(leader.topology) <= leader.chips:
+        return None
+    return (
+        f"the JobSet has no annotation {EXCLUSIVE_TOPOLOGY}, and the Pod no nodeSelector "
+        f"{JOB_KEY_SELECTOR}, so that Pods of other Jobs could take hosts of the slice: the JobSet must "
+        f"have {EXCLUSIVE_TOPOLOGY}: {names.POOL_LABEL}, or the component admit-jobs be installed"
+    )
 
 
 def _find_true(document: Mapping[str, Any], types: Sequence[str]) -> Mapping[str, Any]:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from local.cloud.simulation import Options
+from local.jobsets import Controller
 from shared.frame.step import handle
 from shared.triggers.message import Cause, Message
 from shared.triggers.routes import JOBSET_STEPS
@@ -268,6 +269,36 @@ def test_each_job_gets_a_slice_of_its_own() -> None:
         for pod in pods(harness)
     }
     assert len(places) == len({job for job, _ in places}) == len(set(pools.values())) == 2
+
+
+EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
+UNFENCED = (
+    f"Pod TPUNodeGroupCreationFailed: the JobSet has no annotation {EXCLUSIVE}, and the Pod no "
+    "nodeSelector job-key, so that Pods of other Jobs could take hosts of the slice: the JobSet must "
+    f"have {EXCLUSIVE}: cloud.google.com/gke-nodepool, or the component admit-jobs be installed"
+)
+
+
+@pytest.mark.parametrize(
+    "annotations, events",
+    [
+        ({EXCLUSIVE: None}, [UNFENCED]),
+        ({"autoscaling.x-k8s.io/consume-provisioning-request": "another-system"}, []),
+    ],
+    ids=["without exclusive topology", "for a ProvisioningRequest"],
+)
+def test_no_slice_is_created_for_a_pod_that(
+    annotations: dict[str, str | None], events: list[str]
+) -> None:
+    harness = new_harness()
+    harness.jobsets.controllers -= {Controller.JOB_SELECTOR}
+    one = objects.jobset()["spec"]["replicatedJobs"][0]
+    given = {key: value for key, value in annotations.items() if value}
+    one["template"]["spec"]["template"]["metadata"] = {"annotations": given}
+    post(harness, metadata={"annotations": annotations}, spec={"replicatedJobs": [one]})
+    harness.run_for(20 * MINUTE)
+    assert harness.leftovers() == []
+    assert reported_events(harness) == events
 
 
 def test_a_job_that_a_jobset_no_longer_has_loses_its_slice() -> None:

@@ -94,26 +94,47 @@ def kueue(kind: str) -> list[dict[str, Any]]:
     return [one for one in yaml.safe_load_all(text) if one["kind"] == kind]
 
 
-def test_the_kueue_example_admits_the_example_jobset() -> None:
-    (queue,), (local,) = kueue("ClusterQueue"), kueue("LocalQueue")
+def flavors_of(queue: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the flavors of a ClusterQueue in the example."""
+    by_name = {one["metadata"]["name"]: one for one in kueue("ResourceFlavor")}
+    (group,) = queue["spec"]["resourceGroups"]
+    return [by_name[one["name"]] for one in group["flavors"]]
+
+
+def test_each_queue_of_the_kueue_example_admits_the_example_jobset() -> None:
     (jobset,) = (read(path) for path in PATHS if "v6e" in path.stem)
     (job,) = jobset["spec"]["replicatedJobs"]
-    pod = job["template"]["spec"]["template"]["spec"]
-    flavors = {
-        one["metadata"]["name"]: one["spec"]["nodeLabels"] for one in kueue("ResourceFlavor")
-    }
-    assert flavors["v6e"].items() <= pod["nodeSelector"].items()
-    (group,) = queue["spec"]["resourceGroups"]
-    assert {one["name"] for one in group["flavors"]} == set(flavors)
-    requested = set(pod["containers"][0]["resources"]["requests"])
-    assert requested == set(group["coveredResources"])
-    assert local["spec"]["clusterQueue"] == queue["metadata"]["name"]
-    assert local["metadata"]["namespace"] == jobset["metadata"]["namespace"]
+    requested = job["template"]["spec"]["template"]["spec"]["containers"][0]["resources"][
+        "requests"
+    ]
+    queues = {one["metadata"]["name"]: one for one in kueue("ClusterQueue")}
+    served = {local["spec"]["clusterQueue"] for local in kueue("LocalQueue")}
+    assert served == set(queues)
+    for local in kueue("LocalQueue"):
+        assert local["metadata"]["namespace"] == jobset["metadata"]["namespace"]
+        assert local["metadata"]["name"] == local["spec"]["clusterQueue"]
+    for queue in queues.values():
+        (group,) = queue["spec"]["resourceGroups"]
+        assert set(requested) == set(group["coveredResources"])
+    flavors = [
+        flavor["metadata"]["name"] for queue in queues.values() for flavor in flavors_of(queue)
+    ]
+    assert sorted(flavors) == sorted(one["metadata"]["name"] for one in kueue("ResourceFlavor"))
+
+
+@pytest.mark.parametrize("queue", kueue("ClusterQueue"), ids=lambda one: one["metadata"]["name"])
+def test_the_flavors_of_a_queue_in_the_kueue_example_have_the_same_keys(
+    queue: dict[str, Any],
+) -> None:
+    """Kueue compares a Pod's selectors only with the keys of each flavor itself, and a JobSet that is
+    resumed in another flavor keeps the selectors of the first one."""
+    assert len({frozenset(one["spec"]["nodeLabels"]) for one in flavors_of(queue)}) == 1
 
 
 def test_workloads_of_high_priority_preempt_others_in_the_kueue_example() -> None:
-    (queue,), (high,) = kueue("ClusterQueue"), kueue("WorkloadPriorityClass")
-    assert queue["spec"]["preemption"] == {"withinClusterQueue": "LowerPriority"}
+    (high,) = kueue("WorkloadPriorityClass")
+    for queue in kueue("ClusterQueue"):
+        assert queue["spec"]["preemption"] == {"withinClusterQueue": "LowerPriority"}
     assert high["value"] > 0
 
 

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from shared.base.jobs import job_key
-from shared.slices.jobsets import find_foreign_key, find_leader
+from shared.slices.jobsets import find_fence_violation, find_foreign_key, find_leader
 from tests.support.builders import DATA
 
 DOCUMENT: dict[str, Any] = yaml.safe_load((DATA / "tpu_provisioner.yaml").read_text())
@@ -93,6 +93,15 @@ def test_any_spelling_of_true_opts_out(value: str) -> None:
     assert find_leader(pod(labels=opt_out)) is None
 
 
+@pytest.mark.parametrize("key", ["consume-provisioning-request", "provisioning-class-name"])
+@pytest.mark.parametrize("domain", ["autoscaling.x-k8s.io", "cluster-autoscaler.kubernetes.io"])
+def test_a_pod_that_gets_its_nodes_by_a_provisioning_request_asks_for_no_slice(
+    domain: str, key: str
+) -> None:
+    assert find_leader(pod(annotations={f"{domain}/{key}": "queued-provisioning.gke.io"})) is None
+    assert find_leader(pod(annotations={f"{domain}/{key}": ""})) is not None
+
+
 @pytest.mark.parametrize("value", ["false", "no", "0", ""])
 def test_another_value_does_not_opt_out(value: str) -> None:
     opt_out = {"tpu-provisioner.cloud.google.com/disable-autoprovisioning": value}
@@ -139,3 +148,31 @@ def test_the_key_of_another_job_is_a_violation(case: tuple[dict[str, Any], str |
     leader = find_leader(pod(**change))
     assert leader is not None
     assert find_foreign_key(leader) == violation
+
+
+EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
+FENCES: dict[str, tuple[dict[str, Any], bool]] = {
+    "exclusive topology": ({}, True),
+    "nothing": ({"annotations": {EXCLUSIVE: None}}, False),
+    "the selector of admit-jobs": (
+        {"annotations": {EXCLUSIVE: None}, "node_selector": {"job-key": OWN}},
+        True,
+    ),
+    "nothing, for one host": (
+        {
+            "annotations": {EXCLUSIVE: None},
+            "node_selector": {"cloud.google.com/gke-tpu-topology": "2x2x1"},
+        },
+        True,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", FENCES.values(), ids=FENCES)
+def test_pods_of_other_jobs_are_kept_from_several_hosts_by(
+    case: tuple[dict[str, Any], bool],
+) -> None:
+    change, is_fenced = case
+    leader = find_leader(pod(**change))
+    assert leader is not None
+    assert (find_fence_violation(leader) is None) is is_fenced
