@@ -77,24 +77,12 @@ def _serve(step: str, request: flask.Request) -> tuple[str, int]:
     try:
         runtime = get_runtime()
     except SettingsError as error:
-        make_logger().error(
-            f"{step}: CannotStart",
-            step=step,
-            decision="CannotStart",
-            note=str(error),
-            message_id=find_message_id(request.get_data()),
-        )
+        make_logger().error(**_describe(step, "CannotStart", str(error), request))
         return _encodable(f"CannotStart: {error}\n"), TRY_AGAIN
     pusher: Pusher | None = runtime.settings.pusher
     refusal = _gate(pusher).refuse(request.headers.get("Authorization", "")) if pusher else None
     if refusal is not None:
-        runtime.log.warning(
-            f"{step}: PushRefused",
-            step=step,
-            decision="PushRefused",
-            note=refusal.note,
-            message_id=find_message_id(request.get_data()),
-        )
+        runtime.log.warning(**_describe(step, "PushRefused", refusal.note, request))
         return "PushRefused\n", refusal.http
     with _uncollected_start():
         run = import_module(f"functions.{step}").run
@@ -102,6 +90,13 @@ def _serve(step: str, request: flask.Request) -> tuple[str, int]:
     if answer.http == ACKNOWLEDGED:
         return "", ACKNOWLEDGED
     return _encodable(f"{answer.outcome}: {answer.note}\n"), answer.http
+
+
+def _describe(step: str, decision: str, note: str, request: flask.Request) -> dict[str, str]:
+    """The log line about a request for which no step runs."""
+    fields = {"step": step, "decision": decision, "note": note}
+    message_id = find_message_id(request.get_data())
+    return {"event": f"{step}: {decision}", **fields, "message_id": message_id}
 
 
 _first_answer = Event()

@@ -25,11 +25,9 @@ ManagedInstanceGroupReady. They report the errors of Compute Engine, except tran
 from functions.create_resources import decide, observe
 from shared.base.reasons import Reason
 from shared.frame.plan import Plan
-from shared.frame.step import Step
 from shared.node_groups.resources import find_kind
-from shared.node_groups.snapshot import RULES
 from shared.node_groups.status import CONDITION_OF, MIG, Status
-from shared.node_groups.work import GroupWork, open_group, report_environment_error, report_retry
+from shared.node_groups.work import GroupWork, build_step, report_environment_error
 from shared.ports.errors import CallError
 from shared.triggers import routes
 
@@ -48,13 +46,5 @@ def recover(work: GroupWork, error: CallError) -> Plan | None:
     return report_environment_error(work, error, add_error)
 
 
-STEP = Step(
-    routes.CREATE_RESOURCES,
-    open_group,
-    observe.observe,
-    decide.decide,
-    recover,
-    give_up=report_retry,
-    snapshot=RULES,
-)
+STEP = build_step(routes.CREATE_RESOURCES, observe.observe, decide.decide, recover)
 run = STEP.run

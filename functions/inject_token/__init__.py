@@ -28,15 +28,11 @@ there was no time to read are published to this step's topic. The metadata of a 
 cannot be written: the end of its insert or start triggers the step, or else a resync.
 """
 
-from functools import partial
-
 from functions.inject_token import decide, observe
 from shared.base.reasons import Reason
 from shared.frame.plan import Plan
-from shared.frame.step import Step
-from shared.node_groups.snapshot import RULES
 from shared.node_groups.status import Status, Type
-from shared.node_groups.work import GroupWork, open_group, report_environment_error, report_retry
+from shared.node_groups.work import GroupWork, build_step, report_environment_error
 from shared.ports.errors import CallError
 from shared.triggers import routes
 
@@ -53,15 +49,9 @@ def recover(work: GroupWork, error: CallError) -> Plan | None:
     return report_environment_error(work, error, add_error)
 
 
-# The snapshot has ``fresh`` without the secrets of its tokens: `Token.secret` is hidden from repr.
-STEP = Step(
-    routes.INJECT_TOKEN,
-    # A resync leaves the tokens to later invocations, so its end does not show that an error is over.
-    partial(open_group, ends_own_retries=True),
-    observe.observe,
-    decide.decide,
-    recover,
-    give_up=report_retry,
-    snapshot=RULES,
+# The snapshot has ``fresh`` without the secrets of its tokens: `Token.secret` is hidden from repr. A
+# resync leaves the tokens to later invocations, so its end does not show that an error is over.
+STEP = build_step(
+    routes.INJECT_TOKEN, observe.observe, decide.decide, recover, ends_own_retries=True
 )
 run = STEP.run

@@ -55,10 +55,8 @@ more, but accepted, is such a contradiction.
 from functions.label_node import decide, observe
 from shared.base.reasons import Reason
 from shared.frame.plan import Plan
-from shared.frame.step import Step
-from shared.node_groups.snapshot import RULES
 from shared.node_groups.status import Status, Type
-from shared.node_groups.work import GroupWork, open_group, report_environment_error, report_retry
+from shared.node_groups.work import GroupWork, build_step, report_environment_error
 from shared.ports.errors import CallError
 from shared.triggers import routes
 
@@ -75,13 +73,5 @@ def recover(work: GroupWork, error: CallError) -> Plan | None:
     return report_environment_error(work, error, add_error)
 
 
-STEP = Step(
-    routes.LABEL_NODE,
-    open_group,
-    observe.observe,
-    decide.decide,
-    recover,
-    give_up=report_retry,
-    snapshot=RULES,
-)
+STEP = build_step(routes.LABEL_NODE, observe.observe, decide.decide, recover)
 run = STEP.run

@@ -34,12 +34,10 @@ from functions.tear_down import decide, observe
 from shared.base.names import NODE_KIND
 from shared.base.reasons import Reason
 from shared.frame.plan import Plan
-from shared.frame.step import Step
 from shared.node_groups.node_group import NodeGroup
 from shared.node_groups.resources import find_kind
-from shared.node_groups.snapshot import RULES
 from shared.node_groups.status import Resource, State, Status, Type
-from shared.node_groups.work import GroupWork, open_group, report_environment_error, report_retry
+from shared.node_groups.work import GroupWork, build_step, report_environment_error
 from shared.ports.errors import CallError
 from shared.triggers import routes
 
@@ -68,13 +66,5 @@ def recover(work: GroupWork, error: CallError) -> Plan | None:
     return report_environment_error(work, error, add_error)
 
 
-STEP = Step(
-    routes.TEAR_DOWN,
-    open_group,
-    observe.observe,
-    decide.decide,
-    recover,
-    give_up=report_retry,
-    snapshot=RULES,
-)
+STEP = build_step(routes.TEAR_DOWN, observe.observe, decide.decide, recover)
 run = STEP.run

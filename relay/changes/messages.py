@@ -135,13 +135,9 @@ class Outbox:
         objects = [raw for raw in objects if self._is_readable(kind, raw)]
         match kind:
             case "Node":
-                self._relist_nodes(
-                    [fingerprints.fingerprint_node(raw) for raw in objects], first, now
-                )
+                self._relist_nodes([*map(fingerprints.fingerprint_node, objects)], first, now)
             case "TPUNodeGroup":
-                self._relist_groups(
-                    [fingerprints.fingerprint_group(raw) for raw in objects], first, now
-                )
+                self._relist_groups([*map(fingerprints.fingerprint_group, objects)], first, now)
             case "CertificateSigningRequest":
                 for raw in objects:
                     self._request_changed(raw, now)
@@ -153,7 +149,9 @@ class Outbox:
             for group in self._cache.groups:
                 nodes = self._cache.list_claiming_nodes(group.resource_name)
                 if fingerprints.has_missed_node_change(group, nodes):
-                    self._add(group, routes.LABEL_NODE, Cause.NODES_CHANGED, now, nodes)
+                    subject, names = _subject(group), [node.name for node in nodes]
+                    cause = Cause.NODES_CHANGED
+                    self._triggers.add(subject, routes.LABEL_NODE, cause, now, names)
 
     def next_due(self) -> datetime | None:
         """When `take_due` next returns a message; ``None`` while nothing is pending."""
@@ -268,29 +266,17 @@ class Outbox:
         if group.ready != fingerprints.TRUE and all(node.is_ready for node in nodes):
             claiming = self._cache.list_claiming_nodes(group.resource_name)
             immediately = sum(node.is_ready for node in claiming) == group.node_count
+        subject, names = _subject(group), [node.name for node in nodes]
         step, cause = routes.LABEL_NODE, Cause.NODES_CHANGED
-        self._add(group, step, cause, now, nodes, immediately=immediately)
+        self._triggers.add(subject, step, cause, now, names, immediately=immediately)
 
     def _report_group(self, group: GroupFingerprint, cause: Cause | None, now: datetime) -> None:
         if cause is Cause.DELETING:
             # create_resources would only forward it.
             self._triggers.drop(_subject(group), routes.CREATE_RESOURCES)
-            self._add(group, routes.TEAR_DOWN, cause, now)
+            self._triggers.add(_subject(group), routes.TEAR_DOWN, cause, now)
         elif cause is not None:
-            self._add(group, routes.CREATE_RESOURCES, cause, now)
-
-    def _add(
-        self,
-        group: GroupFingerprint,
-        step: str,
-        cause: Cause,
-        now: datetime,
-        nodes: Sequence[NodeFingerprint] = (),
-        *,
-        immediately: bool = False,
-    ) -> None:
-        names = [node.name for node in nodes]
-        self._triggers.add(_subject(group), step, cause, now, names, immediately=immediately)
+            self._triggers.add(_subject(group), routes.CREATE_RESOURCES, cause, now)
 
     def _is_obsolete(self, subject: MessageSubject, step: str) -> bool:
         if subject == _REQUESTS:

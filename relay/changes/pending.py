@@ -96,15 +96,13 @@ class PendingTriggers:
     ) -> None:
         """Return messages that could not be published: due again later, dropped if obsolete."""
         parts: dict[_Key, list[Message]] = {}
-        for publication in publications:
-            parts.setdefault((publication.subject, publication.step), []).append(
-                publication.message
-            )
+        for one in publications:
+            parts.setdefault((one.subject, one.step), []).append(one.message)
         for (subject, step), messages in parts.items():
             if not is_obsolete(subject, step):
                 trigger = PendingTrigger(messages[0].cause, messages[0].at)
-                names = (name for one in messages for name in (*one.nodes, *one.requests))
-                trigger.add_names(names)
+                for message in messages:
+                    trigger.add_names((*message.nodes, *message.requests))
                 self._coalescer(subject, step).put_back(trigger, now)
 
     def _coalescer(self, subject: MessageSubject, step: str) -> Coalescer:
@@ -126,14 +124,7 @@ def _render_messages(key: _Key, trigger: PendingTrigger) -> list[OutgoingMessage
         if subject.kind == SIGNING_REQUEST_KIND:
             message = message_about_requests(trigger.cause, trigger.at, part)
         else:
-            message = Message(
-                namespace=subject.namespace,
-                name=subject.name,
-                uid=subject.uid,
-                cause=trigger.cause,
-                at=trigger.at,
-                nodes=part,
-                kind=subject.kind,
-            )
+            about = subject.namespace, subject.name, subject.uid, trigger.cause, trigger.at
+            message = Message(*about, nodes=part, kind=subject.kind)
         messages.append(OutgoingMessage(step, message))
     return messages

@@ -5,19 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from shared.base.reasons import REASONS, Reason
 from shared.frame.plan import Emit, NothingToDo, Plan, StepRefused, Work
-from shared.frame.step import Invocation, work_fields
+from shared.frame.step import Invocation, Step, work_fields
 from shared.node_groups import node_group, readiness, status
 from shared.node_groups.events import changes
 from shared.node_groups.node_group import AnyGroup, NodeGroup
+from shared.node_groups.snapshot import RULES
 from shared.node_groups.status import Status, Type
 from shared.ports.errors import CallError
 from shared.settings import Settings
 from shared.triggers.message import Message
 from shared.triggers.trigger import LogTrigger, ObjectTrigger
+
+ObservedT = TypeVar("ObservedT")
 
 
 @dataclass(kw_only=True)
@@ -167,3 +171,16 @@ def report_retry(work: GroupWork, error: Exception) -> Plan:
     """The plan for a transient error that only the sweep retries: record it with its time."""
     known = work.status.with_retry(work.step, str(error), work.now)
     return Plan("GivenUp", first=(WriteStatus(readiness.conclude(work.group, known, work.now)),))
+
+
+def build_step(
+    name: str,
+    observe: Callable[[GroupWork], ObservedT],
+    decide: Callable[[ObservedT, datetime], Plan],
+    recover: Callable[[GroupWork, CallError], Plan | None],
+    *,
+    ends_own_retries: bool = False,
+) -> Step[GroupWork, ObservedT]:
+    """A step on groups: it records transient errors in the status, and its observations in the log."""
+    begin = partial(open_group, ends_own_retries=ends_own_retries)
+    return Step(name, begin, observe, decide, recover, give_up=report_retry, snapshot=RULES)
