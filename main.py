@@ -8,7 +8,7 @@ all of them.
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from importlib import import_module
@@ -28,61 +28,40 @@ if TYPE_CHECKING:
     import flask
 
 
-def create_resources(request: flask.Request) -> tuple[str, int]:
-    """Create the workload policy, instance template and MIG of a TPUNodeGroup."""
-    return _serve(routes.CREATE_RESOURCES, request)
+def _build_entry_point(step: str) -> Callable[[flask.Request], tuple[str, int]]:
+    """The function of a step's push requests: functions-framework takes no other callable."""
+
+    def serve(request: flask.Request) -> tuple[str, int]:
+        return _serve(step, request)
+
+    return serve
 
 
-def inject_token(request: flask.Request) -> tuple[str, int]:
-    """Write a bootstrap token into the metadata of each VM that has to join."""
-    return _serve(routes.INJECT_TOKEN, request)
-
-
-def approve_join(request: flask.Request) -> tuple[str, int]:
-    """Approve the certificate request of a VM for its own Node."""
-    return _serve(routes.APPROVE_JOIN, request)
-
-
-def label_node(request: flask.Request) -> tuple[str, int]:
-    """Label the Nodes of a TPUNodeGroup's VMs, and set its condition Ready."""
-    return _serve(routes.LABEL_NODE, request)
-
-
-def tear_down(request: flask.Request) -> tuple[str, int]:
-    """Delete everything that was created for a deleted TPUNodeGroup."""
-    return _serve(routes.TEAR_DOWN, request)
-
-
-def sweep(request: flask.Request) -> tuple[str, int]:
-    """Once a minute, publish a resync for each TPUNodeGroup that waits."""
-    return _serve(routes.SWEEP, request)
-
-
-def report_leaks(request: flask.Request) -> tuple[str, int]:
-    """Once an hour, report each slice on Compute Engine whose TPUNodeGroup is gone."""
-    return _serve(routes.REPORT_LEAKS, request)
-
-
-def provision_slice(request: flask.Request) -> tuple[str, int]:
-    """Create a slice for a Job of a JobSet that waits for TPUs."""
-    return _serve(routes.PROVISION_SLICE, request)
-
-
-def release_slice(request: flask.Request) -> tuple[str, int]:
-    """Delete a slice whose JobSet has ended or is gone."""
-    return _serve(routes.RELEASE_SLICE, request)
+create_resources = _build_entry_point(routes.CREATE_RESOURCES)
+inject_token = _build_entry_point(routes.INJECT_TOKEN)
+approve_join = _build_entry_point(routes.APPROVE_JOIN)
+label_node = _build_entry_point(routes.LABEL_NODE)
+tear_down = _build_entry_point(routes.TEAR_DOWN)
+sweep = _build_entry_point(routes.SWEEP)
+report_leaks = _build_entry_point(routes.REPORT_LEAKS)
+provision_slice = _build_entry_point(routes.PROVISION_SLICE)
+release_slice = _build_entry_point(routes.RELEASE_SLICE)
 
 
 def _serve(step: str, request: flask.Request) -> tuple[str, int]:
     try:
         runtime = get_runtime()
     except SettingsError as error:
-        make_logger().error(**_describe(step, "CannotStart", str(error), request))
+        make_logger().error(
+            **_describe(request, step=step, decision="CannotStart", note=str(error))
+        )
         return _encodable(f"CannotStart: {error}\n"), TRY_AGAIN
     pusher: Pusher | None = runtime.settings.pusher
     refusal = _gate(pusher).refuse(request.headers.get("Authorization", "")) if pusher else None
     if refusal is not None:
-        runtime.log.warning(**_describe(step, "PushRefused", refusal.note, request))
+        runtime.log.warning(
+            **_describe(request, step=step, decision="PushRefused", note=refusal.note)
+        )
         return "PushRefused\n", refusal.http
     with _uncollected_start():
         run = import_module(f"functions.{step}").run
@@ -92,11 +71,10 @@ def _serve(step: str, request: flask.Request) -> tuple[str, int]:
     return _encodable(f"{answer.outcome}: {answer.note}\n"), answer.http
 
 
-def _describe(step: str, decision: str, note: str, request: flask.Request) -> dict[str, str]:
+def _describe(request: flask.Request, **fields: str) -> dict[str, str]:
     """The log line about a request for which no step runs."""
-    fields = {"step": step, "decision": decision, "note": note}
-    message_id = find_message_id(request.get_data())
-    return {"event": f"{step}: {decision}", **fields, "message_id": message_id}
+    event = f"{fields['step']}: {fields['decision']}"
+    return {"event": event, **fields, "message_id": find_message_id(request.get_data())}
 
 
 _first_answer = Event()

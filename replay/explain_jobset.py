@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any
 
 from functions import provision_slice, release_slice
-from functions.provision_slice.observe import PodWork
 from functions.provision_slice.waiting import build_message, find_leaders
 from functions.release_slice.observe import ObservedSlices
 from replay import explain
@@ -96,7 +95,7 @@ def _explain_pods(deps: Dependencies, namespace: str, name: str) -> Iterator[Ste
 
     def build_plan(leader: Leader) -> Plan:
         fields = _build_fields(deps, build_message(leader, now), now)
-        work = PodWork(**fields, leader=leader, about=leader.raw)
+        work = SliceWork(**fields, leader=leader, about=leader.raw)
         return provision_slice.decide.decide(provision_slice.observe.observe(work), now)
 
     for leader in leaders:

@@ -7,9 +7,10 @@ import re
 from collections.abc import Iterator
 
 from functions.report_leaks.leaks import MIG_SERVICE, POLICY_SERVICE, TEMPLATE_SERVICE, Leak
-from functions.report_leaks.observe import LeakWork, ObservedLeaks, observe
+from functions.report_leaks.observe import ObservedLeaks, observe
 from replay.dependencies import Dependencies
 from replay.explain import work_fields
+from shared.frame.plan import Work
 from shared.triggers.trigger import TimeTrigger
 
 _PLAIN = re.compile(r"[a-z0-9][-a-z0-9.:]*")
@@ -19,7 +20,7 @@ _PLAIN = re.compile(r"[a-z0-9][-a-z0-9.:]*")
 def observe_leaks(deps: Dependencies) -> ObservedLeaks:
     """The leaked slices now, with the user's permissions. Raises `CallError`."""
     now = deps.now()
-    return observe(LeakWork(**work_fields(deps, TimeTrigger(now), now), log=None))
+    return observe(Work(**work_fields(deps, TimeTrigger(now), now)))
 
 
 def render_commands(leak: Leak) -> Iterator[str]:

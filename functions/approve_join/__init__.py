@@ -36,25 +36,10 @@ its own.
 """
 
 from functions.approve_join import decide, observe
-from shared.frame.plan import Plan
-from shared.frame.step import Invocation, Step, work_fields
+from shared.frame.step import Step, open_work
 from shared.node_groups.snapshot import RULES
-from shared.ports.errors import CallError
 from shared.triggers import routes
 
-
-def open_work(invocation: Invocation, is_first_observation: bool) -> observe.JoinWork:
-    """The work on the requests that the trigger names."""
-    return observe.JoinWork(
-        **work_fields(invocation, is_first_observation=is_first_observation),
-        log=invocation.runtime.log,
-    )
-
-
-def recover(_work: observe.JoinWork, _error: CallError) -> Plan | None:
-    """No plan: requests that could not be read or decided stay pending. Transient errors are retried."""
-    return None
-
-
-STEP = Step(routes.APPROVE_JOIN, open_work, observe.observe, decide.decide, recover, snapshot=RULES)
+# Nothing recovers: requests that could not be read or decided stay pending.
+STEP = Step(routes.APPROVE_JOIN, open_work, observe.observe, decide.decide, snapshot=RULES)
 run = STEP.run

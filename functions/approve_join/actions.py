@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from functions.approve_join.observe import JoinWork
 from shared.frame.plan import Send, Work
 from shared.ports.errors import CallError
 from shared.triggers import routes
@@ -41,7 +40,7 @@ class Approve:
     group: str
     if_rejected: tuple[Send, ...] = field(default=(), repr=False)
 
-    def apply(self, work: JoinWork) -> None:
+    def apply(self, work: Work) -> None:
         try:
             self.decision.apply(work)
         except CallError as error:
@@ -71,7 +70,7 @@ class Report:
     node: str = ""
     group: str = ""
 
-    def apply(self, work: JoinWork) -> None:
+    def apply(self, work: Work) -> None:
         write = work.log.warning if self.outcome == NOT_APPROVED else work.log.error
         write(
             f"approve_join: Join{self.outcome}",
@@ -101,7 +100,7 @@ class Revoke:
     group: str = ""
     outcome: str = DENIED
 
-    def apply(self, work: JoinWork) -> None:
+    def apply(self, work: Work) -> None:
         try:
             work.cluster.delete_token_secret(self.token_id)
         except CallError as error:

@@ -18,18 +18,9 @@ from shared.node_groups.node_group import AnyGroup, NodeGroup
 from shared.ports.errors import CallError, OutOfTimeError
 from shared.ports.gce.values import Instance
 from shared.ports.kubernetes.nodes import parse_node
-from shared.settings import Settings
 
 SECONDS_FOR_WRITING = 15.0
 """Reading leaves so many seconds for writing."""
-
-
-@dataclass(kw_only=True)
-class JoinWork(Work):
-    """Work that writes log lines about single requests."""
-
-    settings: Settings
-    log: Any = field(repr=False)
 
 
 @dataclass(frozen=True)
@@ -60,7 +51,7 @@ class ObservedRequests:
     """The errors of requests that could not be read."""
 
 
-def observe(work: JoinWork) -> ObservedRequests:
+def observe(work: Work) -> ObservedRequests:
     """Read each request, its group and its VM, as long as time for writing is left.
 
     The first request is always read, so that messages about the rest do not follow each other forever.

@@ -43,18 +43,17 @@ from shared.slices.work import (
     GIVEN_UP,
     QUEUED,
     RETRY_REPORTED_AFTER,
+    SliceWork,
     is_out_of_slots,
-    slice_work_fields,
+    open_slices,
 )
 from shared.triggers import routes
 from shared.triggers.trigger import ObjectTrigger
 
 
-def open_pod(invocation: Invocation, is_first_observation: bool) -> observe.PodWork:
+def open_pod(invocation: Invocation, is_first_observation: bool) -> SliceWork:
     """The work for the Pod that the trigger names. Raises `NothingToDo` and `CallError`."""
-    work = observe.PodWork(
-        **slice_work_fields(invocation, is_first_observation=is_first_observation)
-    )
+    work = open_slices(invocation, is_first_observation)
     if not isinstance(invocation.trigger, ObjectTrigger):
         return work
     message = invocation.trigger.message
@@ -71,7 +70,7 @@ def open_pod(invocation: Invocation, is_first_observation: bool) -> observe.PodW
     return work
 
 
-def recover(work: observe.PodWork, error: CallError) -> Plan | None:
+def recover(work: SliceWork, error: CallError) -> Plan | None:
     """Report an environment error of an action on the Pod's slice."""
     if not isinstance(error, SliceActionError):
         return None
@@ -101,7 +100,7 @@ def recover(work: observe.PodWork, error: CallError) -> Plan | None:
     return plan
 
 
-def report_retry(work: observe.PodWork, error: Exception) -> Plan:
+def report_retry(work: SliceWork, error: Exception) -> Plan:
     """Report a transient error that only the sweep retries, if the Pod has waited for long."""
     leader = work.leader
     if leader is None or work.now - waiting.find_wait_start(leader) < RETRY_REPORTED_AFTER:

@@ -33,14 +33,7 @@ CREATE_METHOD = "container.nodePools.create"
 """The method in the audit log for the end of a creation, whether it succeeded or failed."""
 
 
-@dataclass(kw_only=True)
-class PodWork(SliceWork):
-    """Work for the Pod that a message names. The end of an operation and the sweep name none."""
-
-    leader: Leader | None = None
-
-
-def observe(work: PodWork) -> Observed:
+def observe(work: SliceWork) -> Observed:
     """Read what the decision needs: about one Pod, the end of an operation, or all Pods that wait."""
     if work.leader is not None:
         return _observe_pod(work, work.leader)
@@ -118,7 +111,7 @@ class ObservedQueue:
 Observed = ObservedPod | ObservedImpossible | ObservedOperation | ObservedQueue
 
 
-def _observe_operation(work: PodWork, event: LogEvent) -> ObservedOperation:
+def _observe_operation(work: SliceWork, event: LogEvent) -> ObservedOperation:
     """Read the Pod of the operation's slice, and the Pods that may try next.
 
     Both steps of JobSets get the end of each operation. After a deletion, this step changes a slice in
@@ -153,7 +146,7 @@ def _find_first_pod(pods: Iterable[dict[str, Any]], name: str) -> dict[str, Any]
     return next((pod for pod in pods if waiting.is_first_pod_of(pod, name)), None)
 
 
-def _observe_pod(work: PodWork, leader: Leader) -> ObservedPod | ObservedImpossible:
+def _observe_pod(work: SliceWork, leader: Leader) -> ObservedPod | ObservedImpossible:
     cluster, provider = work.cluster, work.provider
     try:
         desired = waiting.build_desired(leader, provider)

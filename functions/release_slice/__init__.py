@@ -28,7 +28,7 @@ from datetime import datetime
 
 from functions.release_slice import decide, observe
 from shared.frame.plan import Emit, Plan
-from shared.frame.step import Invocation, Step
+from shared.frame.step import Step
 from shared.ports.errors import CallError
 from shared.slices import create_or_release, jobsets
 from shared.slices.actions import DeleteSlice, SetReleaseDeadline, SliceActionError
@@ -38,16 +38,11 @@ from shared.slices.work import (
     RETRY_REPORTED_AFTER,
     SliceWork,
     is_out_of_slots,
-    slice_work_fields,
+    open_slices,
 )
 from shared.triggers import routes
 from shared.triggers.message import SLICE_KIND
 from shared.triggers.trigger import ObjectTrigger
-
-
-def open_slices(invocation: Invocation, is_first_observation: bool) -> SliceWork:
-    """The work on slices. Raises `NothingToDo`."""
-    return SliceWork(**slice_work_fields(invocation, is_first_observation=is_first_observation))
 
 
 def recover(work: SliceWork, error: CallError) -> Plan | None:

@@ -17,24 +17,9 @@ removed the group's finalizer, or added one to the Node.
 """
 
 from functions.report_leaks import decide, observe
-from shared.frame.plan import Plan
-from shared.frame.step import Invocation, Step, work_fields
-from shared.ports.errors import CallError
+from shared.frame.step import Step, open_work
 from shared.triggers import routes
 
-
-def open_work(invocation: Invocation, is_first_observation: bool) -> observe.LeakWork:
-    """The work on all served projects."""
-    return observe.LeakWork(
-        **work_fields(invocation, is_first_observation=is_first_observation),
-        log=invocation.runtime.log,
-    )
-
-
-def recover(_work: observe.LeakWork, _error: CallError) -> Plan | None:
-    """No plan: after a transient error the message is retried, and the step runs again in an hour."""
-    return None
-
-
-STEP = Step(routes.REPORT_LEAKS, open_work, observe.observe, decide.decide, recover)
+# Nothing recovers: after a transient error the message is retried, and the step runs again in an hour.
+STEP = Step(routes.REPORT_LEAKS, open_work, observe.observe, decide.decide)
 run = STEP.run

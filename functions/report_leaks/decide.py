@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from functions.report_leaks.leaks import MAX_NAMED_VMS, Leak, render_message
-from functions.report_leaks.observe import LeakWork, ObservedLeaks
-from shared.frame.plan import Plan
+from functions.report_leaks.observe import ObservedLeaks
+from shared.frame.plan import Plan, Work
 from shared.triggers import routes
 
 NODES_LEFT = "NodesWithoutGroup"
@@ -24,7 +24,7 @@ class ReportLeak:
 
     leak: Leak
 
-    def apply(self, work: LeakWork) -> None:
+    def apply(self, work: Work) -> None:
         leak = self.leak
         work.log.error(
             f"report_leaks: {LEAKED}",
@@ -47,7 +47,7 @@ class ReportNodes:
 
     nodes: tuple[str, ...]
 
-    def apply(self, work: LeakWork) -> None:
+    def apply(self, work: Work) -> None:
         names, more = ", ".join(self.nodes[:MAX_NAMED_VMS]), len(self.nodes) - MAX_NAMED_VMS
         work.log.warning(
             f"report_leaks: {NODES_LEFT}",

@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 from functions.report_leaks.leaks import (
     LISTED_KINDS,
@@ -28,13 +27,6 @@ SECONDS_FOR_CONFIRMING = 15.0
 """Listing leaves so many seconds for reading the groups and the suspected slices."""
 
 
-@dataclass(kw_only=True)
-class LeakWork(Work):
-    """Work that writes log lines about single slices."""
-
-    log: Any = field(repr=False)
-
-
 @dataclass(frozen=True)
 class ObservedLeaks:
     """The leaked slices, and how many resources were listed.
@@ -52,7 +44,7 @@ class ObservedLeaks:
     """Nodes without a group."""
 
 
-def observe(work: LeakWork) -> ObservedLeaks:
+def observe(work: Work) -> ObservedLeaks:
     """List the resources that have names of this system, then the groups. Read leaks again."""
     cluster = work.cluster.get_cluster_id()
     listed: list[ListedResource] = []

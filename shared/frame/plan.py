@@ -61,6 +61,8 @@ class Work:
     cluster: Cluster
     publish: Publish
     random_bytes: Callable[[int], bytes]
+    log: Any = field(default=None, repr=False)
+    """For lines about single objects, besides the invocation's."""
     remaining_s: Callable[[], float]
     """Seconds left for calls. Raises `OutOfTimeError` when there are none."""
     reserve: Callable[[float], AbstractContextManager[None]] = lambda _: nullcontext()

@@ -217,7 +217,7 @@ class Step(Generic[WorkT, ObservedT]):
     open: Callable[[Invocation, bool], WorkT]
     observe: Callable[[WorkT], ObservedT]
     decide: Callable[[ObservedT, datetime], Plan]
-    recover: Callable[[WorkT, CallError], Plan | None]
+    recover: Callable[[WorkT, CallError], Plan | None] = lambda _work, _error: None
     recovers_each: bool = False
     give_up: Callable[[WorkT, Exception], Plan] | None = None
     snapshot: snapshot.Rules | None = None
@@ -331,6 +331,7 @@ def work_fields(invocation: Invocation, *, is_first_observation: bool) -> dict[s
         "cluster": invocation.cluster,
         "publish": runtime.publish,
         "random_bytes": runtime.random_bytes,
+        "log": runtime.log,
         "remaining_s": invocation.remaining_s,
         "reserve": invocation.reserve,
         "now": runtime.now(),

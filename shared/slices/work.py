@@ -18,6 +18,7 @@ from shared.ports.kubernetes.cluster import Cluster
 from shared.ports.kubernetes.nodes import parse_node
 from shared.settings import Settings
 from shared.slices import create_or_release
+from shared.slices.jobsets import Leader
 from shared.slices.provider import Owner, Provider, Slice
 from shared.triggers.message import Message
 from shared.triggers.trigger import LogTrigger
@@ -44,6 +45,8 @@ class SliceWork(Work):
     settings: Settings
     provider: Provider
     about: Mapping[str, Any] | None = None
+    leader: Leader | None = None
+    """The Pod that waits, if the trigger names one."""
 
     @property
     def subject(self) -> Mapping[str, Any] | None:
@@ -56,14 +59,11 @@ class SliceWork(Work):
         return replace(super().refuse(refusal), first=reports)
 
 
-def slice_work_fields(invocation: Invocation, *, is_first_observation: bool) -> dict[str, Any]:
-    """The fields of `SliceWork`, from an invocation.
-
-    Raises `NothingToDo` if slices are switched off, or the trigger is about another cluster, and
-    `CallError`.
-    """
-    settings: Settings = invocation.runtime.settings
-    trigger = invocation.trigger
+def open_slices(invocation: Invocation, is_first_observation: bool) -> SliceWork:
+    """The work on slices. Raises `NothingToDo` if slices are switched off, or the trigger is about
+    another cluster, and `CallError`."""
+    runtime, trigger = invocation.runtime, invocation.trigger
+    settings: Settings = runtime.settings
     if not settings.jobset_provider:
         raise NothingToDo("SwitchedOff")
     if isinstance(trigger, LogTrigger):
@@ -77,12 +77,9 @@ def slice_work_fields(invocation: Invocation, *, is_first_observation: bool) -> 
         invocation.facts["gke_calls"] = invocation.facts.get("gke_calls", 0) + 1
         return invocation.remaining_s()
 
-    runtime = invocation.runtime
     provider = build_provider(settings, invocation.cluster, runtime.gke, runtime.now, remaining_s)
-    return {
-        **work_fields(invocation, is_first_observation=is_first_observation),
-        "provider": provider,
-    }
+    fields = work_fields(invocation, is_first_observation=is_first_observation)
+    return SliceWork(**fields, provider=provider)
 
 
 def build_provider(

@@ -16,7 +16,6 @@ from functions.provision_slice.observe import (
     ObservedOperation,
     ObservedPod,
     ObservedQueue,
-    PodWork,
 )
 from functions.release_slice.observe import (
     ObservedAll,
@@ -353,7 +352,7 @@ def test_the_observation_of_a_waiting_pod_has_its_slice_and_the_slices_users(
 ) -> None:
     trigger, has_waited, answers, existing, users = case
     waiting = leader(**LONG) if has_waited else LEADER
-    work, _ = reading_slices(PodWork, trigger, POD_ANSWERS | answers, leader=waiting)
+    work, _ = reading_slices(SliceWork, trigger, POD_ANSWERS | answers, leader=waiting)
     observed = provision_slice.observe.observe(work)
     assert isinstance(observed, ObservedPod)
     assert (observed.leader, observed.desired, observed.jobset) == (waiting, DESIRED, RUNNING)
@@ -368,7 +367,7 @@ def test_the_observation_of_a_waiting_pod_has_its_slice_and_the_slices_users(
 def test_an_impossible_slice_is_not_read(labels: dict[str, str], has_opted_out: bool) -> None:
     jobset = merge(RUNNING, {"metadata": {"labels": labels}})
     answers = {"build_desired": InputError("what would be valid"), "find_jobset": jobset}
-    work, reads = reading_slices(PodWork, POD_RESYNC, answers, leader=LEADER)
+    work, reads = reading_slices(SliceWork, POD_RESYNC, answers, leader=LEADER)
     observed = provision_slice.observe.observe(work)
     assert isinstance(observed, ObservedImpossible)
     assert observed.message == "what would be valid"
@@ -397,7 +396,7 @@ def test_a_sweep_run_counts_the_waiting_pods_and_the_free_slots(
 ) -> None:
     long_ago = [merge(pod, LONG) for pod in pods] if limit is None else pods
     answers = {"list_pending_pods": long_ago, "list_all": slices}
-    work, reads = reading_slices(PodWork, SWEEP, answers, limit=limit)
+    work, reads = reading_slices(SliceWork, SWEEP, answers, limit=limit)
     observed = provision_slice.observe.observe(work)
     assert isinstance(observed, ObservedQueue)
     assert observed.waiting == waiting
@@ -406,7 +405,7 @@ def test_a_sweep_run_counts_the_waiting_pods_and_the_free_slots(
 
 
 def test_a_late_sweep_run_finds_the_pods_of_the_minute_of_the_sweep() -> None:
-    work, _ = reading_slices(PodWork, SWEEP, {"list_pending_pods": DUE_PODS})
+    work, _ = reading_slices(SliceWork, SWEEP, {"list_pending_pods": DUE_PODS})
     for at, count in ((NOW + timedelta(minutes=1), 12), (NOW, 0)):
         work.trigger = replace(SWEEP, at=at)
         observed = provision_slice.observe.observe(work)
@@ -433,7 +432,7 @@ def test_a_finished_operation_is_matched_to_the_pod_of_its_slice(
 ) -> None:
     method, pods, answers, (has_pod, is_pod_read) = case
     reads = {**POD_ANSWERS, "list_pending_pods": pods, **answers}
-    work, _ = reading_slices(PodWork, operation(method, POOL), reads)
+    work, _ = reading_slices(SliceWork, operation(method, POOL), reads)
     observed = provision_slice.observe.observe(work)
     assert isinstance(observed, ObservedOperation)
     assert (observed.has_pod, observed.waiting_pod is not None) == (has_pod, is_pod_read)
@@ -445,7 +444,7 @@ def test_a_finished_operation_is_matched_to_the_pod_of_its_slice(
 def test_a_pod_whose_slice_could_not_be_deleted_is_left_to_the_sweep() -> None:
     reads = {**POD_ANSWERS, "list_pending_pods": [OWN_POD]}
     trigger = operation("delete", POOL, has_failed=True, words="its words")
-    observed = provision_slice.observe.observe(reading_slices(PodWork, trigger, reads)[0])
+    observed = provision_slice.observe.observe(reading_slices(SliceWork, trigger, reads)[0])
     plan = provision_slice.decide.decide(observed, NOW)
     assert (plan.outcome, plan.first, plan.note) == ("DeletionFailed", (), "its words")
 
@@ -473,7 +472,7 @@ def test_a_finished_operation_finds_the_other_waiting_pods_if_slices_are_limited
         "build_desired": build,
         "list_all": [replace(SELF_HEALING, owner=replace(SELF_HEALING.owner, job="y"))],
     }
-    work, _ = reading_slices(PodWork, operation("create", "other"), answers, limit=7)
+    work, _ = reading_slices(SliceWork, operation("create", "other"), answers, limit=7)
     observed = provision_slice.observe.observe(work)
     assert isinstance(observed, ObservedOperation)
     assert observed.others is not None
@@ -545,7 +544,7 @@ def test_a_replacement_waits_for_pods_of_the_same_job_that_are_ending(
     pod: dict[str, Any], users: tuple[str, ...]
 ) -> None:
     answers = {**POD_ANSWERS, "find": ANOTHER, **IN_USE, "list_pods_on": [pod]}
-    work, _ = reading_slices(PodWork, POD_RESYNC, answers, leader=LEADER)
+    work, _ = reading_slices(SliceWork, POD_RESYNC, answers, leader=LEADER)
     observed = provision_slice.observe.observe(work)
     assert isinstance(observed, ObservedPod)
     assert observed.users == users

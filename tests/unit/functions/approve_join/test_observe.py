@@ -13,10 +13,11 @@ import pytest
 from functions.approve_join.actions import Report, Revoke
 from functions.approve_join.certificate_subject import Subject
 from functions.approve_join.decide import decide
-from functions.approve_join.observe import Candidate, JoinWork, ObservedRequests, observe
+from functions.approve_join.observe import Candidate, ObservedRequests, observe
 from shared.base.logs import make_logger
 from shared.base.names import VM_ID_LABEL
 from shared.frame.execution import execute
+from shared.frame.plan import Work
 from shared.node_groups import node_group
 from shared.ports.errors import CallError, OutOfTimeError
 from shared.ports.gce.calls import Gce
@@ -46,10 +47,10 @@ ANSWERS: dict[str, Any] = {
 
 def joining(
     *names: str, remaining_s: Callable[[], float] = lambda: 30.0, **answers: Any
-) -> tuple[JoinWork, Reads]:
+) -> tuple[Work, Reads]:
     reads, nothing = Reads(ANSWERS | answers), cast("Any", None)
     message = message_about_requests(Cause.JOIN_REQUESTED, NOW, names or ("csr",))
-    work = JoinWork(
+    work = Work(
         settings=SETTINGS,
         gce=cast("Gce", reads),
         cluster=cast("Cluster", reads),

@@ -13,7 +13,7 @@ import pytest
 
 from functions.provision_slice import recover
 from functions.provision_slice.decide import decide
-from functions.provision_slice.observe import ObservedOperation, ObservedPod, PodWork
+from functions.provision_slice.observe import ObservedOperation, ObservedPod
 from functions.provision_slice.waiting import (
     PodsWithoutSlice,
     build_message,
@@ -37,7 +37,7 @@ from shared.slices.actions import (
 from shared.slices.by_node_group.provider import GroupSlices
 from shared.slices.jobsets import Leader
 from shared.slices.provider import DesiredSlice, NameConflict, Slice, SliceState
-from shared.slices.work import find_jobs
+from shared.slices.work import SliceWork, find_jobs
 from shared.triggers.audit_log import LogEvent
 from shared.triggers.message import Message
 from tests.support import jobset_objects as objects
@@ -305,7 +305,7 @@ def test_a_failed_action_is_followed_by_the_expected_recovery(
     error, is_resync, plan = case
     work = SimpleNamespace(observed=replace(POD, is_resync=is_resync), provider=POOLS, now=NOW)
     expected = plan and replace(plan, note=str(error))
-    assert recover(cast("PodWork", work), error) == expected
+    assert recover(cast("SliceWork", work), error) == expected
 
 
 def another_job(name: str) -> tuple[Leader, DesiredSlice]:
@@ -337,7 +337,7 @@ def test_a_finished_deletion_serves_its_own_pod_and_triggers_a_pod_for_each_free
         "the Pod of the deleted slice takes one of three slots"
     )
     assert isinstance(plan.after[-1], Send)
-    work = cast("PodWork", SimpleNamespace(observed=observed, provider=POOLS, now=NOW))
+    work = cast("SliceWork", SimpleNamespace(observed=observed, provider=POOLS, now=NOW))
     recovery = recover(work, action_error(CREATION, 429))
     assert recovery is not None
     assert (recovery.outcome, recovery.facts) == ("Queued", {"without_slice": 4, "triggered": 3})

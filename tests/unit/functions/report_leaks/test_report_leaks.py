@@ -12,11 +12,11 @@ import pytest
 
 from functions.report_leaks.decide import ReportLeak, decide
 from functions.report_leaks.leaks import MIG_SERVICE, POLICY_SERVICE, TEMPLATE_SERVICE, Leak
-from functions.report_leaks.observe import MAX_LEAKS, LeakWork, ObservedLeaks, observe
+from functions.report_leaks.observe import MAX_LEAKS, ObservedLeaks, observe
 from shared.base.logs import make_logger
 from shared.base.names import RESOURCE_NAME_LABEL
 from shared.base.timestamps import render_time
-from shared.frame.plan import Plan, StaleObservation
+from shared.frame.plan import Plan, StaleObservation, Work
 from shared.ports.errors import CallError, OutOfTimeError
 from shared.ports.gce.calls import Gce
 from shared.ports.gce.values import ListedResource, ManagedInstance
@@ -54,9 +54,9 @@ EXISTING: dict[str, Any] = {
 }
 
 
-def work(projects: tuple[str, ...] = ("my-gcp-project",), **answers: Any) -> tuple[LeakWork, Reads]:
+def work(projects: tuple[str, ...] = ("my-gcp-project",), **answers: Any) -> tuple[Work, Reads]:
     reads, nothing = Reads(EXISTING | answers), cast("Any", None)
-    leak_work = LeakWork(
+    leak_work = Work(
         settings=replace(SETTINGS, projects=frozenset(projects)),
         gce=cast("Gce", reads),
         cluster=cast("Cluster", reads),
