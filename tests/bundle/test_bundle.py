@@ -45,8 +45,9 @@ PUSHER = f"pusher@{PROJECT}.iam.gserviceaccount.com"
 def list_entry_points() -> list[str]:
     """List the functions of main.py that deployments use as entry points."""
     tree = ast.parse((ROOT / "main.py").read_text())
-    functions = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
-    return [function.name for function in functions if not function.name.startswith("_")]
+    assigned = [node for node in tree.body if isinstance(node, ast.Assign)]
+    built = (one for one in assigned if ast.unparse(one.value).startswith("_build_entry_point("))
+    return [ast.unparse(one.targets[0]) for one in built]
 
 
 def test_only_the_functions_are_uploaded() -> None:
