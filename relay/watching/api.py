@@ -6,8 +6,8 @@ The kubernetes client handles credentials, TLS and proxies; its models are not u
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from http import HTTPStatus
 
 import aiohttp
@@ -50,8 +50,9 @@ class KubernetesApi:
         Nothing is asked of the cluster yet. Raises `CannotConnect`.
         """
         configuration = Configuration()
-        await _load(kubeconfig, configuration)
-        return cls(kubeconfig, configuration)
+        with _cannot_connect():
+            await _load(kubeconfig, configuration)
+            return cls(kubeconfig, configuration)
 
     async def close(self) -> None:
         """Close all connections."""
@@ -63,33 +64,50 @@ class KubernetesApi:
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """The answer to a GET, its body unread.
 
-        Raises `Refused` for anything but 200, and what aiohttp raises for what happens on the way.
+        Raises `Refused` for anything but 200, `CannotConnect` if the token's file is empty for a moment,
+        and what aiohttp raises for what happens on the way.
         """
-        request = await self._client.param_serialize(
-            "GET",
-            path,
-            query_params=list(query.items()),
-            header_params={"Accept": "application/json"},
-            auth_settings=["BearerToken"],
-        )
+        with _cannot_connect():  # the client may read the token's file
+            request = await self._client.param_serialize(
+                "GET",
+                path,
+                query_params=list(query.items()),
+                header_params={"Accept": "application/json"},
+                auth_settings=["BearerToken"],
+            )
         answer = await self._client.call_api(*request, _request_timeout=timeout)
         async with answer.response as response:
             if response.status == HTTPStatus.UNAUTHORIZED and self._kubeconfig:
                 # A token of a credential plugin has run out; the next GET has a new one. A pod's
                 # token is read again every minute by the client.
-                await _load(self._kubeconfig, self._configuration)
+                with _cannot_connect():
+                    await _load(self._kubeconfig, self._configuration)
             if response.status != HTTPStatus.OK:
                 raise Refused(response.status, _message_of(await response.read()))
             yield response
 
 
 async def _load(kubeconfig: str, configuration: Configuration) -> None:
+    if kubeconfig:
+        await load_kube_config(kubeconfig, client_configuration=configuration)
+    else:
+        load_incluster_config(configuration)
+
+
+@contextmanager
+def _cannot_connect() -> Iterator[None]:
+    """Raise `CannotConnect` for files that are missing, empty or half-written."""
     try:
-        if kubeconfig:
-            await load_kube_config(kubeconfig, client_configuration=configuration)
-        else:
-            load_incluster_config(configuration)
-    except (ConfigException, OSError, yaml.YAMLError) as error:
+        yield
+    # The client library reads a file of another shape with TypeErrors and the like.
+    except (
+        ConfigException,
+        OSError,
+        ValueError,
+        yaml.YAMLError,
+        TypeError,
+        AttributeError,
+    ) as error:
         raise CannotConnect(str(error)) from error
 
 

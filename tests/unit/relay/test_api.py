@@ -7,6 +7,7 @@ import datetime
 import ipaddress
 import ssl
 from pathlib import Path
+from types import SimpleNamespace
 
 import aiohttp
 import pytest
@@ -55,6 +56,9 @@ def write_certificate(folder: Path) -> Path:
 async def test_a_pod_verifies_the_clusters_certificate_and_sends_its_token(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    clock = SimpleNamespace(now=datetime.datetime.now)
+    times = SimpleNamespace(datetime=clock, timedelta=datetime.timedelta)
+    monkeypatch.setattr(incluster_config, "datetime", times)
     ca = write_certificate(tmp_path)
     (tmp_path / "token").write_text("pod-token")
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -72,6 +76,16 @@ async def test_a_pod_verifies_the_clusters_certificate_and_sends_its_token(
     request = server.requests.get_nowait()
     assert request.headers["authorization"].lower() == "bearer pod-token"
     assert request.headers["user-agent"] == "tpu-functions-relay"
+    # The token is read again after a minute, perhaps while the kubelet writes it.
+    clock.now = lambda: datetime.datetime.now() + datetime.timedelta(minutes=2)
+    (tmp_path / "token").write_text("")
+    with pytest.raises(CannotConnect, match=r"Token file exists but empty\."):
+        async with api.get(NODES, QUERY, TIMEOUT):
+            pass
+    (tmp_path / "token").write_text("new-token")
+    async with api.get(NODES, QUERY, TIMEOUT):
+        request = server.requests.get_nowait()
+    assert request.headers["authorization"].lower() == "bearer new-token"
     await api.close()
     await runner.cleanup()
 
@@ -84,16 +98,31 @@ def test_a_relay_outside_a_pod_without_a_kubeconfig_cannot_connect(
         asyncio.run(KubernetesApi.connect(""))
 
 
-BROKEN: dict[str, str] = {
-    "no YAML": "{",
-    "no clusters": "apiVersion: v1\nkind: Config\n",
+KUBECONFIG = """\
+apiVersion: v1
+kind: Config
+clusters: [{name: c, cluster: {server: "https://127.0.0.1:1", certificate-authority-data: CA}}]
+users: [{name: u, user: {token: abc}}]
+contexts: [{name: x, context: {cluster: c, user: u}}]
+current-context: x
+"""
+BROKEN: dict[str, bytes] = {
+    "empty": b"",
+    "no YAML": b"{",
+    "no text": b"\xff\xfe",
+    "no clusters": b"apiVersion: v1\nkind: Config\n",
+    "half-written": KUBECONFIG[:60].encode(),
+    "half-written, a text": KUBECONFIG[:5].encode(),
+    "a list": b"[]",
+    "users are a text": b"users: u\nclusters: c\ncontexts: x\ncurrent-context: x\n",
+    "a CA that is none": KUBECONFIG.replace("CA}", "TUlJ}").encode(),
 }
 
 
-@pytest.mark.parametrize("text", BROKEN.values(), ids=BROKEN.keys())
-def test_a_broken_kubeconfig_cannot_be_used(text: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("content", BROKEN.values(), ids=BROKEN.keys())
+def test_a_broken_kubeconfig_cannot_be_used(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "kubeconfig"
-    path.write_text(text)
+    path.write_bytes(content)
     with pytest.raises(CannotConnect):
         asyncio.run(KubernetesApi.connect(str(path)))
 
