@@ -202,13 +202,11 @@ def _describe_vms(instances: Mapping[str, Instance | None], *, has_all_vms: bool
 
 
 def _describe_nodes(nodes: tuple[Node, ...]) -> str:
+    if not nodes:
+        return "no Nodes"
     ready = sum(node.is_ready for node in nodes)
     cordoned = sum(node.is_unschedulable for node in nodes)
-    return (
-        f"{count(len(nodes), 'Node')} read, {ready} ready, {cordoned} cordoned"
-        if nodes
-        else "no Nodes"
-    )
+    return f"{count(len(nodes), 'Node')} read, {ready} ready, {cordoned} cordoned"
 
 
 def _describe_counts(counts: Counter[str]) -> str:

@@ -261,10 +261,8 @@ def with_users(work: SliceWork, one: ObservedSlice) -> ObservedSlice:
     its own Job, of that Job's Pods only those that are being deleted count.
     """
     row, existing = one.find_row(work.now), one.existing
-    if (
-        row.action is not SliceAction.DELETE
-        or create_or_release.find_phase(existing) in create_or_release.DEAD
-    ):
+    is_dead = create_or_release.find_phase(existing) in create_or_release.DEAD
+    if row.action is not SliceAction.DELETE or is_dead:
         return one
 
     def is_user(pod: Mapping[str, Any]) -> bool:

@@ -10,13 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from shared.base import names
-from shared.base.documents import (
-    read_list,
-    read_mapping,
-    read_mappings,
-    read_number,
-    read_text,
-)
+from shared.base.documents import read_list, read_mapping, read_mappings, read_number, read_text
 from shared.triggers.message import Cause
 
 GroupKey = tuple[str, str]

@@ -38,11 +38,7 @@ from relay.changes.pending import MessageSubject, OutgoingMessage, PendingTrigge
 from relay.kinds import Change, WatchedKind
 from shared.base.documents import read_mapping
 from shared.base.names import KIND, SIGNING_REQUEST_KIND, is_path_segment
-from shared.base.signing_requests import (
-    MAX_REQUESTS_OF_TOKEN,
-    TOO_OLD_AFTER,
-    find_signing_request,
-)
+from shared.base.signing_requests import MAX_REQUESTS_OF_TOKEN, TOO_OLD_AFTER, find_signing_request
 from shared.triggers import routes
 from shared.triggers.message import Cause
 

@@ -8,7 +8,7 @@ one by one while the page is being parsed.
 from collections.abc import Mapping
 from typing import Any
 
-from shared.base.documents import parse_json, read_mapping
+from shared.base.documents import parse_json, read_mapping, read_mappings
 from shared.base.names import TPU_RESOURCE
 
 _METADATA = (
@@ -70,12 +70,8 @@ def _project(value: dict[str, Any]) -> dict[str, Any]:
         for key, text in read_mapping(metadata, "annotations").items()
         if key.partition("/")[0] in _ANNOTATIONS_OF
     }
-    conditions = status.get("conditions")
-    conditions = [
-        one
-        for one in (conditions if isinstance(conditions, list) else [])
-        if isinstance(one, dict) and one.get("type") in _CONDITIONS
-    ]
+    every = read_mappings(status, "conditions")
+    conditions = [one for one in every if one.get("type") in _CONDITIONS]
     return {
         "metadata": {**_only(metadata, _METADATA), "annotations": annotations},
         "spec": _only(read_mapping(value, "spec"), _SPEC),

@@ -58,15 +58,9 @@ def configure_daemon() -> None:
         cache_logger_on_first_use=True,
     )
     handler = logging.StreamHandler(sys.stdout)
-    handler.setFormatter(
-        structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=shared,
-            processors=[
-                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-                _RENDERER,
-            ],
-        )
-    )
+    formatter = structlog.stdlib.ProcessorFormatter
+    last: list[structlog.typing.Processor] = [formatter.remove_processors_meta, _RENDERER]
+    handler.setFormatter(formatter(foreign_pre_chain=shared, processors=last))
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
     sys.excepthook = _log_crash
 

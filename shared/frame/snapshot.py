@@ -36,15 +36,7 @@ Rules = Mapping[tuple[type, str], Rule]
 _PLAIN = frozenset({str, int, bool, float, type(None)})
 _TUPLE, _SET, _MAPPING, _TIME, _DURATION, _CALL_ERROR, _TIME_ERROR = -1, -2, -3, -5, -6, -7, -8
 
-_UNREADABLE = (
-    ValueError,
-    TypeError,
-    KeyError,
-    IndexError,
-    OverflowError,
-    RecursionError,
-    zlib.error,
-)
+_UNREADABLE = (ValueError, TypeError, LookupError, OverflowError, RecursionError, zlib.error)
 """What the decoder raises for damaged data."""
 
 

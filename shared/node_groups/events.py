@@ -20,10 +20,7 @@ _QUIET = frozenset(
         Reason.PAUSED,
         Reason.INTERCONNECT_NOT_READY,
         Reason.NODE_NOT_READY,
-        Reason.DELETING_MIG,
-        Reason.DELETING_TEMPLATE,
-        Reason.DELETING_POLICY,
-        Reason.DELETING_NODES,
+        *DELETIONS,
     }
 )
 """Reasons of normal progress, without an Event; NodeNotReady is one until the slice was complete."""

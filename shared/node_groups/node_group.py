@@ -182,11 +182,8 @@ class GroupObject:
     def operator_child_names(self) -> dict[str, str]:
         """The names of the children that tpu-operator would create for this group, by plural."""
         suffix = hashlib.sha256(self.uid.encode()).hexdigest()[:8]
-        kinds = {
-            "workloadpolicies": "policy",
-            "instancetemplates": "template",
-            "managedinstancegroups": "mig",
-        }
+        kinds = {"workloadpolicies": "policy", "instancetemplates": "template"}
+        kinds |= {"managedinstancegroups": "mig"}
         return {plural: f"{self.name}-{word}-{suffix}" for plural, word in kinds.items()}
 
 

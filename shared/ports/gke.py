@@ -55,9 +55,6 @@ class GkeClient(LazyClients):
             return call(request=message, timeout=timeout_s, retry=None, metadata=headers)
 
         answer = self.send(name, about, send, remaining_s)
-        document: dict[str, Any] = json.loads(
-            type(answer).to_json(
-                answer, use_integers_for_enums=False, always_print_fields_with_no_presence=False
-            )
-        )
+        options = {"use_integers_for_enums": False, "always_print_fields_with_no_presence": False}
+        document: dict[str, Any] = json.loads(type(answer).to_json(answer, **options))
         return document

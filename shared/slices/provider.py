@@ -137,10 +137,11 @@ class Provider(Wording, Protocol):
         """Start creating it. Raises `CallError` with 409 if the name exists; the step observes again."""
 
     def delete(self, existing: Slice) -> bool:
-        """Start deleting it, if it is unchanged since it was read. Returns ``False`` if it was gone."""
+        """Start deleting it, if it is unchanged since it was read (409 if not). Returns ``False`` if it
+        was gone."""
 
     def set_release_deadline(self, existing: Slice, release_after: datetime | None) -> None:
-        """Write the release deadline, or remove it (``None``)."""
+        """Write the release deadline (``None``: remove it), if the slice is unchanged (409 if not)."""
 
 
 def short_hash(text: str) -> str:

@@ -28,9 +28,8 @@ class Selection:
 
     def matches(self, given: Mapping[str, str]) -> bool:
         """Whether the Pod selects Nodes whose manifest gives them these labels."""
-        return next(self.list_unmet_selectors(given), None) is None and (
-            self.find_unmet_affinity(given) is None
-        )
+        is_selected = next(self.list_unmet_selectors(given), None) is None
+        return is_selected and self.find_unmet_affinity(given) is None
 
     def list_unmet_selectors(self, given: Mapping[str, str]) -> Iterator[str]:
         """The keys of the nodeSelector that Nodes with these labels do not match."""

@@ -99,18 +99,13 @@ class Gate:
         if issuer not in _ISSUERS:
             return Refusal(UNAUTHORIZED, f"the token's issuer is {issuer!r}, not {_ISSUERS[0]}")
         if audience != pusher.audience:
-            return Refusal(
-                UNAUTHORIZED,
-                f"the token's audience is {audience!r}, not PUSH_AUDIENCE={pusher.audience!r}",
-            )
+            why = f"the token's audience is {audience!r}, not PUSH_AUDIENCE={pusher.audience!r}"
+            return Refusal(UNAUTHORIZED, why)
         is_verified = claims.get("email_verified") is True
         if email != pusher.service_account or not is_verified:
-            how = "" if is_verified else " (not verified)"
-            return Refusal(
-                FORBIDDEN,
-                f"the token's e-mail is {email!r}{how}, not PUSH_SERVICE_ACCOUNT="
-                f"{pusher.service_account!r}",
-            )
+            how, wanted = "" if is_verified else " (not verified)", pusher.service_account
+            why = f"the token's e-mail is {email!r}{how}, not PUSH_SERVICE_ACCOUNT={wanted!r}"
+            return Refusal(FORBIDDEN, why)
         return None
 
     def _read_claims(self, token: str) -> Mapping[str, Any]:

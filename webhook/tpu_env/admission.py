@@ -23,15 +23,7 @@ API_VERSIONS = ("admission.k8s.io/v1", "admission.k8s.io/v1beta1")
 OUTCOMES = ("patched", "unchanged", "warned", "refused")
 _MAX_WARNING = 256
 """The API server truncates longer warnings."""
-_UNREADABLE = (
-    AttributeError,
-    IndexError,
-    KeyError,
-    OverflowError,
-    RecursionError,
-    TypeError,
-    ValueError,
-)
+_UNREADABLE = (AttributeError, LookupError, OverflowError, RecursionError, TypeError, ValueError)
 """What malformed documents raise, such as a list in the place of an object."""
 
 Object = Mapping[str, Any]

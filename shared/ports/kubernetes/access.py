@@ -120,8 +120,11 @@ class ServiceAccount:
     def open(self, timeout_s: float) -> Session:
         """Fetch a token."""
         if self._client is None:
-            self._client = self._connect()
-            self._credentials = _credentials(self._access)
+            from kubernetes.client.configuration import Configuration
+
+            access = self._access
+            self._client = _client(Configuration(access.server, ca_cert_data=access.ca_pem))
+            self._credentials = _credentials(access)
         _refresh(self._credentials, self._access.kind, timeout_s)
         return Session(self._client, {"authorization": f"Bearer {self._credentials.token}"})
 
@@ -141,11 +144,6 @@ class ServiceAccount:
             "the API server does not accept the token: is https://accounts.google.com among its "
             f"issuers, and is CLUSTER_AUDIENCE, here {self._access.audience!r}, among the audiences?"
         )
-
-    def _connect(self) -> Any:
-        from kubernetes.client.configuration import Configuration
-
-        return _client(Configuration(host=self._access.server, ca_cert_data=self._access.ca_pem))
 
 
 def _client(configuration: Any) -> Any:

@@ -13,8 +13,6 @@ _REQUESTS = Target(
 
 
 class SigningRequestCalls(Transport):
-    """The calls about CertificateSigningRequests of kubelets."""
-
     def list_signing_requests(self) -> Iterator[dict[str, Any]]:
         """The requests to the signer of kubelets' client certificates, page by page."""
         return self._list(_REQUESTS, fields=f"spec.signerName={KUBELET_SIGNER}")

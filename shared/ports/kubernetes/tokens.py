@@ -11,8 +11,6 @@ _SECRETS = Target("Secret", "/api/v1", "secrets", "kube-system")
 
 
 class TokenCalls(Transport):
-    """The calls about the Secrets of bootstrap tokens."""
-
     def create_token_secret(self, manifest: Mapping[str, Any]) -> None:
         """Create a bootstrap token's Secret. If its name exists, it is the same token."""
         try:

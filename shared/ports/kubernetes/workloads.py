@@ -22,8 +22,6 @@ _JOBSETS = Target(JOBSET_KIND, f"/apis/{JOBSET_GROUP}/{JOBSET_VERSION}", JOBSET_
 
 
 class WorkloadCalls(Transport):
-    """The calls about JobSets and the Pods of Jobs."""
-
     def find_pod(self, namespace: str, name: str) -> dict[str, Any] | None:
         """The Pod of that name, or ``None``."""
         return self._find(_PODS.within(namespace).one(name))

@@ -219,16 +219,9 @@ def _make_hash(spec: Mapping[str, Any], asked: Mapping[str, str]) -> str:
     Fields that only the template has, and labels that are only copied, are not part of it: their change
     does not replace a slice.
     """
-    config = spec["instanceConfig"]
-    content = {
-        "config": {
-            "labels": dict(asked),
-            "machineType": config["machineType"],
-        },
-        "nodeCount": spec["nodeCount"],
-        "topology": spec["topology"],
-    }
-    return _hash(content)
+    config = {"labels": dict(asked), "machineType": spec["instanceConfig"]["machineType"]}
+    wanted = {"config": config, "nodeCount": spec["nodeCount"], "topology": spec["topology"]}
+    return _hash(wanted)
 
 
 def _hash(content: Any) -> str:

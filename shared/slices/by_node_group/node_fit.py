@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from shared.base import names
+from shared.base.documents import read_mappings
 from shared.base.jobs import JOB_KEY_SELECTOR
 from shared.base.topology import Machine
 from shared.node_groups.spec import is_settable_label
@@ -113,10 +114,7 @@ class NodeFit:
                 )
 
     def _taints(self) -> list[Mapping[str, Any]]:
-        listed = self._spec.get("nodeTaints")
-        taints = (
-            [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
-        )
+        taints = read_mappings(self._spec, "nodeTaints")
         return [one for one in taints if one.get("effect") in ("NoSchedule", "NoExecute")]
 
     def _copied(self) -> dict[str, str]:

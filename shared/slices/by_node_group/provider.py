@@ -1,6 +1,6 @@
 """The provider of slices that are TPUNodeGroups, and how a group is read as a slice."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -31,7 +31,7 @@ _NODE_LOSSES = frozenset({Reason.NODE_DELETED, Reason.NODE_JOIN_TIMEOUT})
 
 
 class GroupSlices:
-    """The provider whose slices are TPUNodeGroups, in the namespaces of their JobSets."""
+    """The groups in the namespaces of their JobSets: a `shared.slices.provider.Provider`."""
 
     noun = KIND
     event_prefix = KIND
@@ -42,11 +42,9 @@ class GroupSlices:
         self._now = now
 
     def build_desired(self, leader: Leader) -> DesiredSlice:
-        """The group that a leader asks for. Raises `InputError`."""
         return build_desired_slice(leader, self._cluster.get_jobset_options())
 
     def find(self, desired: DesiredSlice) -> Slice | NameConflict | None:
-        """The group with the desired slice's name, or a conflict."""
         raw = self._cluster.find_group(desired.owner.namespace, desired.name)
         if raw is None:
             return None
@@ -63,37 +61,28 @@ class GroupSlices:
         return found
 
     def get(self, namespace: str, name: str) -> Slice | None:
-        """The group of that name, if it was created for a JobSet."""
         raw = self._cluster.find_group(namespace, name)
         return None if raw is None else read_slice(raw, self._now())
 
     def list_by_jobset(self, namespace: str, jobset: str) -> list[Slice]:
-        """The groups that were created for one JobSet."""
-        return list(self._read(self._cluster.list_slice_groups(namespace, jobset)))
+        return self._read(self._cluster.list_slice_groups(namespace, jobset))
 
     def list_all(self, *, with_nodes: bool = True) -> list[Slice]:  # noqa: ARG002 - the status has it
-        """All groups that were created for JobSets."""
-        return list(self._read(self._cluster.list_slice_groups()))
+        return self._read(self._cluster.list_slice_groups())
 
     def create(self, desired: DesiredSlice) -> None:
-        """Create it. Raises `CallError` with 409 if it exists."""
         self._cluster.create_group(desired.body)
 
     def delete(self, existing: Slice) -> bool:
-        """Start deleting it, if it is unchanged (409 if not). Returns ``False`` if it was gone."""
         return self._cluster.delete_group(existing.raw)
 
     def set_release_deadline(self, existing: Slice, release_after: datetime | None) -> None:
-        """Write or remove the release deadline, if the group is unchanged (409 if not)."""
         text = render_time(release_after) if release_after else None
         self._cluster.annotate_group(existing.raw, {RELEASE_ANNOTATION: text})
 
-    def _read(self, groups: Iterable[Mapping[str, Any]]) -> Iterator[Slice]:
+    def _read(self, groups: Iterable[Mapping[str, Any]]) -> list[Slice]:
         now = self._now()
-        for raw in groups:
-            found = read_slice(raw, now)
-            if found is not None:
-                yield found
+        return [found for raw in groups if (found := read_slice(raw, now)) is not None]
 
 
 def read_slice(raw: Mapping[str, Any], now: datetime) -> Slice | None:

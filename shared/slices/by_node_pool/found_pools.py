@@ -58,10 +58,8 @@ def read_found(pool: Mapping[str, Any], desired: DesiredSlice) -> Slice | NameCo
     found = read_slice(pool)
     owner = found.owner
     if owner != desired.owner:
-        return NameConflict(
-            desired.name,
-            f"the node pool of Job {owner.namespace}/{owner.job} of JobSet {owner.jobset}",
-        )
+        text = f"the node pool of Job {owner.namespace}/{owner.job} of JobSet {owner.jobset}"
+        return NameConflict(desired.name, text)
     return _with_selection(found, pool, desired)
 
 

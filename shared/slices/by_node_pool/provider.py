@@ -44,7 +44,6 @@ class NodePools:
         self._list_readiness = list_readiness
 
     def build_desired(self, leader: Leader) -> DesiredSlice:
-        """The node pool that a leader asks for. Raises `InputError`."""
         return build_desired_slice(leader, self._settings)
 
     def find(self, desired: DesiredSlice) -> Slice | NameConflict | None:
@@ -67,16 +66,13 @@ class NodePools:
         return self._with_nodes(found) if found.owner.namespace == namespace else None
 
     def list_by_jobset(self, namespace: str, jobset: str) -> list[Slice]:
-        """The pools that were created for one JobSet."""
         found = (one for one in self._list() if one.owner.namespace == namespace)
         return [self._with_nodes(one) for one in found if one.owner.jobset == jobset]
 
     def list_all(self, *, with_nodes: bool = True) -> Iterable[Slice]:
-        """All pools of the cluster that were created for JobSets."""
         return [self._with_nodes(one) if with_nodes else one for one in self._list()]
 
     def create(self, desired: DesiredSlice) -> None:
-        """Start creating it. Raises `CallError` with 409 if it exists."""
         self._call("create_node_pool", parent=self._settings.cluster_path, nodePool=desired.body)
 
     def delete(self, existing: Slice) -> bool:
@@ -102,11 +98,7 @@ class NodePools:
         )
 
     def _list(self) -> Iterable[Slice]:
-        return (
-            found_pools.read_slice(pool)
-            for pool in self._list_pools()
-            if found_pools.is_managed(pool)
-        )
+        return map(found_pools.read_slice, filter(found_pools.is_managed, self._list_pools()))
 
     def _list_pools(self) -> list[dict[str, Any]]:
         found = self._call("list_node_pools", parent=self._settings.cluster_path)
@@ -137,6 +129,5 @@ def _is_same(found: Mapping[str, Any], read: Mapping[str, Any]) -> bool:
     """Whether a pool is unchanged: by its etag, or by its content if an answer has no etag."""
     if found.get("etag") and read.get("etag"):
         return bool(found["etag"] == read["etag"])
-    return found_pools.is_managed(found) and found_pools.read_slice(
-        found
-    ) == found_pools.read_slice(read)
+    same = found_pools.is_managed(found)
+    return same and found_pools.read_slice(found) == found_pools.read_slice(read)
