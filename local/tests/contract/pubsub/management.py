@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from google.protobuf.json_format import MessageToDict
@@ -99,58 +100,32 @@ def a_recreated_subscription_has_no_backlog(bench: Bench) -> Any:
 
 # What the embedded Pub/Sub does not have
 
+_FIELDS = {
+    "filter": 'attributes.cause = "Added"',
+    "message_retention_duration": timedelta(days=31),
+    "enable_exactly_once_delivery": True,
+}
 
-@case(
-    ["main"],
-    embedded=Differs("UNIMPLEMENTED Method not found!", UNIMPLEMENTED, UNUSED),
-)
+
+@case(["main"], embedded=Differs("UNIMPLEMENTED Method not found!", UNIMPLEMENTED, UNUSED))
 def topics_are_listed(bench: Bench) -> Any:
     bench.topic()
     listed = bench.publisher.list_topics(project=bench.project)
     return [topic.name.rpartition("/")[2] for topic in listed]
 
 
-@case({"a": "b"}, embedded=unsupported("labels"))
-def a_topic_has_labels(bench: Bench) -> Any:
-    return dict(bench.topic(labels={"a": "b"}).labels)
-
-
-@case({"a": "b"}, embedded=unsupported("labels"))
-def a_subscription_has_labels(bench: Bench) -> Any:
-    bench.topic()
-    return dict(bench.subscribe(labels={"a": "b"}).labels)
-
-
 @case(
-    31,
-    embedded=unsupported("message_retention_duration"),
+    dict.fromkeys(_FIELDS, "OK"),
+    embedded=Differs(dict.fromkeys(_FIELDS, "UNIMPLEMENTED"), UNIMPLEMENTED, UNUSED),
     emulator=Differs(
-        "INVALID_ARGUMENT message_retention_duration out of bounds", "accepts at most seven days"
+        dict.fromkeys(_FIELDS, "OK") | {"message_retention_duration": "INVALID_ARGUMENT"},
+        "ignores filters, accepts at most seven days",
     ),
 )
-def a_subscription_can_retain_messages_for_31_days(bench: Bench) -> Any:
+def a_subscription_can_filter_and_retain_for_31_days_and_deliver_exactly_once(bench: Bench) -> Any:
     bench.topic()
-    created = bench.subscribe(message_retention_duration=timedelta(days=31))
-    return created.message_retention_duration.days
-
-
-@case(
-    b"passes",
-    embedded=unsupported("filter"),
-    emulator=Differs(b"filtered out", "ignores filters"),
-)
-def a_subscription_can_filter_messages(bench: Bench) -> Any:
-    bench.topic()
-    bench.subscribe(filter='attributes.cause = "Added"')
-    bench.publish(b"filtered out", attributes={"cause": "Resync"})
-    bench.publish(b"passes", attributes={"cause": "Added"})
-    return bench.pull().message.data
-
-
-@case(True, embedded=unsupported("enable_exactly_once_delivery"))
-def a_subscription_can_deliver_exactly_once(bench: Bench) -> Any:
-    bench.topic()
-    return bench.subscribe(enable_exactly_once_delivery=True).enable_exactly_once_delivery
+    made = {key: partial(bench.subscribe, key, **{key: value}) for key, value in _FIELDS.items()}
+    return {key: bench.status_of(subscribe) for key, subscribe in made.items()}
 
 
 @case(
