@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from fnmatch import filter as matching
 from fnmatch import fnmatchcase
 from typing import Generic, TypeVar
+
+from local.base.controls import Valid
 
 _Key = TypeVar("_Key")
 _What = TypeVar("_What")
@@ -136,6 +139,19 @@ class FaultControls(ABC, Generic[_Refused, _Failure]):
     def forget_operations(self) -> None:
         """Forget all operations that are DONE."""
         self._forget_operations()
+
+
+def common_arguments(verbs: Collection[str], permissions: Collection[str]) -> dict[str, Valid]:
+    """The valid arguments of the faults of every service."""
+    return {
+        "verbs": Valid(
+            lambda pattern: matching(verbs, pattern),
+            f"{', '.join(sorted(verbs))}, or a pattern of them as in *.insert",
+        ),
+        "permission": Valid.among(permissions),
+        "email": Valid(lambda email: "@" in email, "an e-mail address"),
+        "http": Valid(lambda http: 400 <= http <= 599, "an error's status, from 400 to 599"),
+    }
 
 
 def set_limit(limits: dict[_Key, int], key: _Key, value: int | None) -> None:

@@ -8,11 +8,14 @@ Resources are named by path, ``projects/P/zones/Z/instances/N``.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from local.base.controls import UnknownFault
-from local.base.faults import FaultControls, switch
+from local.base.controls import UnknownFault, Valid
+from local.base.faults import FaultControls, common_arguments, switch
+from local.gce import links
 from local.gce.callers import Caller, Principal
+from local.gce.calls import Route
 from local.gce.context import Context
 from local.gce.fault_plan import ComputeFaultPlan
 from local.gce.instance import Instance
@@ -27,10 +30,18 @@ from local.gce.refusals import (
 )
 from local.gce.resources import Resources
 from local.gce.schema import Document
-from local.gce.supply import Reservation
+from local.gce.supply import METRICS, Reservation
+from local.gce.topology import FAMILIES, chips_of, family_of
 
 Act = Callable[[Caller, str, str, Document | None], Document]
 """Makes a call: caller, HTTP method, path, body."""
+
+_SUBNETWORK = "projects/P/regions/R/subnetworks/N"
+_MORE_PERMISSIONS = {
+    "compute.instances.create", "compute.instanceTemplates.useReadOnly",
+    "compute.resourcePolicies.use", "iam.serviceAccounts.actAs",
+}  # fmt: skip
+"""What the API demands beside the permissions of its methods."""
 
 PERSON = Caller(Principal("alice@example.com"), "google-cloud-sdk gcloud/540.0.0,gzip(gfe)")
 """A person who changes resources manually."""
@@ -41,8 +52,12 @@ class Faults(FaultControls[Refused, OperationError]):
 
     plan: ComputeFaultPlan
 
-    def __init__(self, context: Context, resources: Resources, act: Act) -> None:
+    def __init__(
+        self, context: Context, resources: Resources, act: Act, routes: Sequence[Route]
+    ) -> None:
         super().__init__(context.fault_plan, context.operations.forget)
+        self._context = context
+        self._routes = routes
         self._supply = context.supply
         self._resources = resources
         self._act = act
@@ -52,6 +67,44 @@ class Faults(FaultControls[Refused, OperationError]):
     def sinks_are_broken(self) -> bool:
         """True if log sinks drop all entries."""
         return self._sinks_are_broken
+
+    @property
+    def valid(self) -> Mapping[str, Valid]:
+        """The valid arguments, by name."""
+        inventory, projects = self._context.inventory, self._context.projects
+        types = {name for names in inventory.machine_types.values() for name in names}
+        zones, regions = inventory.machine_types, map(links.region_of, inventory.machine_types)
+        known = {route.permission for route in self._routes} | _MORE_PERMISSIONS
+        zonal = "projects/P/zones/Z"
+        return {
+            **common_arguments({route.verb for route in self._routes}, known),
+            "zone": Valid(inventory.has_zone, _list(zones) or "a zone, as in us-central1-c"),
+            "region": Valid(inventory.has_region, _list(regions) or "a region, as in us-central1"),
+            "family": Valid.among({family_of(name) for name in types} or FAMILIES),
+            "machine_type": Valid(
+                lambda name: name in types or (not types and chips_of(name)),
+                _list(types) or "a machine type with TPUs, as in ct6e-standard-4t",
+            ),
+            "collection": Valid.among(METRICS),
+            "project": Valid.among(projects),
+            "constraint": Valid(
+                lambda text: not text or text.startswith("constraints/"),
+                "empty, or constraints/NAME",
+            ),
+            "outcome": Valid.among(("NEVER", "FAILED", "ACTIVE")),
+            "rate_limit.http": Valid((403, 429).__contains__, "403 or 429"),
+            "act_as_user.method": Valid.among({route.pattern.split()[0] for route in self._routes}),
+            "reservation": _path(f"{zonal}/reservations/N"),
+            "instance": _path(f"{zonal}/instances/N"),
+            "group": _path(f"{zonal}/instanceGroupManagers/N"),
+            "subnetwork": _path(_SUBNETWORK),
+            "resource": _path(
+                "projects/P/global/images/N",
+                "projects/P/global/images/family/N",
+                "projects/P/global/networks/N",
+                _SUBNETWORK,
+            ),
+        }
 
     def _make_refusal(self, http: int, reason: str, message: str) -> Refused:
         log = LOG_STATUSES.get(http, FAILED_PRECONDITION)
@@ -219,3 +272,14 @@ class Faults(FaultControls[Refused, OperationError]):
         if instance.status != "RUNNING":
             raise UnknownFault(f"{path} is {instance.status}")
         return instance
+
+
+def _list(names: Iterable[str]) -> str:
+    known = sorted(set(names))
+    return f"one of {', '.join(known)}" if known else ""
+
+
+def _path(*forms: str) -> Valid:
+    """The paths of these forms, whose capitals stand for names."""
+    pattern = re.compile("|".join(re.sub(r"\b[A-Z]\b", "[^/]+", form) for form in forms))
+    return Valid(pattern.fullmatch, " or ".join(forms))

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from local.base.http import Request, Response
 from local.gce.callers import Caller, Principal
-from local.gce.calls import Call, CallLog, CallRecord
+from local.gce.calls import Call, CallLog, CallRecord, Route
 from local.gce.context import Context
 from local.gce.operation import Operation
 from local.gce.refusals import (
@@ -52,6 +52,11 @@ class Router:
             resources.machine_types, context.operations,
         )  # fmt: skip
         self._routes = {route.pattern: route for noun in nouns for route in noun.routes()}
+
+    @property
+    def routes(self) -> tuple[Route, ...]:
+        """The methods of the API."""
+        return tuple(self._routes.values())
 
     def handle(self, request: Request) -> Response:
         """Answer one HTTP request and log it."""

@@ -56,7 +56,7 @@ class Simulator:
         )
         self._resources = Resources(self._context)
         self._router = Router(self._context, self._resources, principals, self.calls)
-        self.faults = Faults(self._context, self._resources, self._router.act)
+        self.faults = Faults(self._context, self._resources, self._router.act, self._router.routes)
 
     def restrict(self, inventory: Inventory) -> None:
         """Set the zones, machine types, images, networks and disk types that exist."""
@@ -66,7 +66,7 @@ class Simulator:
         """Answer one request to the API or to the controls."""
         if request.path.startswith(controls.PREFIX):
             try:
-                return controls.answer(request, self.faults, FAULTS, self.state)
+                return controls.answer(request, self.faults, FAULTS, self.state, self.faults.valid)
             except Refused as refused:
                 return Response.of_json(refused.document(), refused.http)
         return self._router.handle(request)

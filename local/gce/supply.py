@@ -40,12 +40,13 @@ from local.gce.topology import chips_of, count_vms, family_of
 _NO_PD = frozenset({"ct6e", "tpu7x"})
 """Families that take Hyperdisk only: documented for v6e, assumed for TPU7x."""
 _CREATE = "compute.instances.create"
-_METRICS = {
+METRICS = {
     "resourcePolicies": "RESOURCE_POLICIES",
     "instanceTemplates": "INSTANCE_TEMPLATES",
     "instanceGroupManagers": "INSTANCE_GROUP_MANAGERS",
     "instances": "INSTANCES",
 }
+"""The quota of each collection."""
 
 
 @dataclass(frozen=True)
@@ -162,7 +163,7 @@ class Supply:
         """Raise `Refused` (403) if a project has used up its quota of a collection."""
         limit = self._count_quota.get(collection)
         if limit is not None and count >= limit:
-            metric = _METRICS[collection]
+            metric = METRICS[collection]
             raise RESOURCE_QUOTA.refused(metric=metric, limit=f"{limit}.0", region=project)
 
     def take(self, order: Order) -> None:

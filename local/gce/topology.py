@@ -9,6 +9,8 @@ _TPU = re.compile(
     r"(ct6e-standard|tpu7x-standard|ct5p-hightpu|ct5lp-hightpu|ct4p-hightpu)-(\d)t(-tpu)?"
 )
 _DIMENSIONS = {"ct6e": 2, "ct5lp": 2, "tpu7x": 3, "ct5p": 3, "ct4p": 3}
+FAMILIES = tuple(_DIMENSIONS)
+"""The machine families with TPUs."""
 _MANY_VMS = 4
 """Only VMs of four chips form slices of more than one VM."""
 

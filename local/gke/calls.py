@@ -29,12 +29,13 @@ _VERBS = {
     "DELETE": ("", "delete"),
 }
 """Verbs by HTTP method: of the collection, of an item."""
-_METHODS = frozenset(
+METHODS = frozenset(
     {
         "nodePools.create", "nodePools.delete", "nodePools.get", "nodePools.list",
         "nodePools.update", "operations.get", "operations.list",
     }
 )  # fmt: skip
+"""The methods of the API."""
 _CHANGES = frozenset({"create", "delete", "update"})
 
 
@@ -138,4 +139,4 @@ def _find_verb(method: str, match: re.Match[str]) -> str:
     of_all, of_one = _VERBS.get(method, ("", ""))
     verb = f"{match['collection']}.{of_one if match['name'] else of_all}"
     has_place = bool(match["cluster"]) == (match["collection"] == "nodePools")
-    return verb if verb in _METHODS and has_place else ""
+    return verb if verb in METHODS and has_place else ""

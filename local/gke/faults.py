@@ -7,12 +7,17 @@ log, such as ``nodePools.create``, or shell patterns (``nodePools.*``).
 
 from __future__ import annotations
 
-from local.base.controls import UnknownFault
-from local.base.faults import FaultControls
+from collections.abc import Mapping
+
+from local.base.controls import UnknownFault, Valid
+from local.base.faults import FaultControls, common_arguments
+from local.gce import links
 from local.gce.refusals import FAILED_PRECONDITION, LOG_STATUSES, Refused
+from local.gke.calls import METHODS
 from local.gke.fault_plan import PoolFaultPlan
+from local.gke.machines import FAMILIES
 from local.gke.operations import Failure
-from local.gke.pool_api import PoolApi
+from local.gke.pool_api import PERMISSIONS, PoolApi
 from local.gke.refusals import INTERNAL, UNAVAILABLE
 
 _STATUSES = {3: "INVALID_ARGUMENT", 8: "RESOURCE_EXHAUSTED", 13: "INTERNAL"}
@@ -26,6 +31,21 @@ class Faults(FaultControls[Refused, Failure]):
     def __init__(self, plan: PoolFaultPlan, pools: PoolApi) -> None:
         super().__init__(plan, pools.operations.forget)
         self._pools = pools
+
+    @property
+    def valid(self) -> Mapping[str, Valid]:
+        """The valid arguments, by name."""
+        regions = self._pools.regions
+        return {
+            **common_arguments(METHODS, PERMISSIONS),
+            "zone": Valid(
+                lambda zone: links.is_zone(zone) and links.region_of(zone) in regions,
+                f"a zone of the clusters' regions: {', '.join(sorted(regions))}",
+            ),
+            "region": Valid.among(regions),
+            "family": Valid.among(FAMILIES),
+            "code": Valid(_STATUSES.__contains__, "one of 3, 8, 13"),
+        }
 
     def _make_refusal(self, http: int, reason: str, message: str) -> Refused:
         log = LOG_STATUSES.get(http, FAILED_PRECONDITION)

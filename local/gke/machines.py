@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from math import prod
 
-_FAMILIES = {
+FAMILIES = {
     "ct4p-hightpu": ("tpu-v4-podslice", {4: "2x2x1"}),
     "ct5lp-hightpu": ("tpu-v5-lite-podslice", {1: "1x1", 4: "2x2", 8: "2x4"}),
     "ct5p-hightpu": ("tpu-v5p-slice", {4: "2x2x1"}),
@@ -34,7 +34,7 @@ def find_machine(name: str) -> Machine | None:
     match = _TPU.fullmatch(name)
     if match is None:
         return None
-    accelerator, topologies = _FAMILIES.get(match["family"], ("", {}))
+    accelerator, topologies = FAMILIES.get(match["family"], ("", {}))
     chips = int(match["chips"])
     if chips not in topologies:
         return None

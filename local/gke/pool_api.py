@@ -33,6 +33,11 @@ from local.gke.refusals import (
 from local.gke.timings import Timings
 from local.gke.wire import Document
 
+_UPDATE, _GET = "container.clusters.update", "container.clusters.get"
+_ACT_AS = "iam.serviceAccounts.actAs"
+PERMISSIONS = (_UPDATE, _GET, _ACT_AS)
+"""The permissions that the methods need."""
+
 
 class PoolApi:
     """All node pools and their operations."""
@@ -61,6 +66,11 @@ class PoolApi:
 
     def __iter__(self) -> Iterator[Pool]:
         return iter(self._pools.values())
+
+    @property
+    def regions(self) -> set[str]:
+        """The regions of the clusters."""
+        return {cluster.region for cluster in self._clusters.values()}
 
     def find(self, name: str) -> Pool | None:
         """Find a pool by name, in any cluster."""
@@ -102,7 +112,7 @@ class PoolApi:
             return self._answer_about_operations(call)
         cluster = self._get_cluster(call)
         try:
-            call.demand("container.clusters.update" if call.writes else "container.clusters.get")
+            call.demand(_UPDATE if call.writes else _GET)
             method = getattr(self, f"_{call.verb.partition('.')[2]}")
             document, message = method(call, cluster)
             return document, message
@@ -139,7 +149,7 @@ class PoolApi:
             resource = f"projects/{cluster.project}/{cluster.path}/nodePools/{body['name']}"
             raise POOL_EXISTS.refused(resource=resource)
         account = (body.get("config") or {}).get("serviceAccount", "default")
-        if not call.may("iam.serviceAccounts.actAs"):
+        if not call.may(_ACT_AS):
             raise ACT_AS.refused(account=account)
         self._check_quota(body, cluster)
         self._check_room_for_operations(cluster)

@@ -64,7 +64,7 @@ class Simulator:
     def handle(self, request: Request) -> Response:
         """Answer one request to the API or to the controls."""
         if request.path.startswith(controls.PREFIX):
-            return controls.answer(request, self.faults, FAULTS, self.state)
+            return controls.answer(request, self.faults, FAULTS, self.state, self.faults.valid)
         call = self._router.read(request)
         try:
             document, message = self._pools.answer(call)

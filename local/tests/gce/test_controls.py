@@ -1,3 +1,4 @@
+# ruff: noqa: E501  (a table reads best with a row on a line)
 """Faults and state over HTTP, and the log of calls."""
 
 from __future__ import annotations
@@ -9,10 +10,12 @@ import pytest
 
 from local.base.http import Request
 from local.gce import CallRecord, Principal, UnknownFault
+from local.gce.inventory import Inventory
 from local.gce.simulator import FAULTS
 from local.tests.gce.small_cloud import (
     GROUP,
     POLICY,
+    PROJECT,
     SPOT,
     TEMPLATE,
     ZONE,
@@ -20,6 +23,9 @@ from local.tests.gce.small_cloud import (
     Cloud,
     policy_body,
 )
+
+VM = f"{ZONE_PATH}/instances/vm"
+KNOWN = f"POST one of {', '.join(sorted(FAULTS))}"
 
 
 def control(cloud: Cloud, method: str, name: str, body: Any = None) -> tuple[int, Any]:
@@ -51,18 +57,48 @@ def test_user_actions_can_be_triggered_over_http(slice_cloud: Cloud) -> None:
     assert (status, error["error"]["errors"][0]["reason"]) == (400, "resourceNotReady")
 
 
+FEW = Inventory({ZONE: ["ct6e-standard-4t"], "us-east5-b": ["tpu7x-standard-4t"]})
+IMPOSSIBLE = [
+    ("set_capacity", {"zone": "mars", "family": "ct6e"}, "zone must be one of us-central1-c, us-east5-b, not \"mars\""),
+    ("set_capacity", {"zone": ZONE, "family": "gpu"}, "family must be one of ct6e, tpu7x, not \"gpu\""),
+    ("set_capacity", {"zone": ZONE, "family": "ct6e", "vms": "many"}, "vms must be a number or null, not \"many\""),
+    ("set_capacity", {"zone": ZONE, "family": "ct6e", "vms": -1}, "vms must be 0 or more, not -1"),
+    ("set_capacity", {"zone": ZONE}, "missing a required argument: 'family'; it takes (zone: 'str', family: 'str', vms: 'int | None' = None) -> 'None'"),
+    ("set_chip_quota", {"region": "mars", "family": "ct6e"}, "region must be one of us-central1, us-east5, not \"mars\""),
+    ("set_count_quota", {"collection": "disks"}, "collection must be one of instanceGroupManagers, instanceTemplates, instances, resourcePolicies, not \"disks\""),
+    ("set_reservation", {"reservation": "tpus", "machine_type": "ct6e-standard-4t", "vms": 1}, "reservation must be projects/P/zones/Z/reservations/N, not \"tpus\""),
+    ("remove_resource", {"resource": GROUP}, "resource must be projects/P/global/images/N or "),
+    ("set_org_policy", {"project": "mars"}, f"project must be one of {PROJECT}, not \"mars\""),
+    ("fail_operations", {"verbs": "*.inserts"}, "verbs must be "),
+    ("fail_next", {"verbs": "*", "http": 200}, "http must be an error's status, from 400 to 599, not 200"),
+    ("fail_next", {"verbs": "*", "executed": 1}, "executed must be a boolean, not 1"),
+    ("rate_limit", {"http": 500}, "http must be 403 or 429, not 500"),
+    ("remove_permission", {"email": "me", "permission": "compute.instances.create"}, "email must be an e-mail address, not \"me\""),
+    ("remove_permission", {"email": "a@b", "permission": "compute.instances.make"}, "permission must be one of "),
+    ("break_interconnect", {"group": GROUP, "outcome": "MAYBE"}, "outcome must be one of ACTIVE, FAILED, NEVER, not \"MAYBE\""),
+    ("act_as_user", {"method": "LOOK", "path": GROUP}, "method must be one of "),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name, body, error", IMPOSSIBLE)
+def test_a_fault_with_an_invalid_argument_is_an_error_that_names_valid_ones(
+    cloud: Cloud, name: str, body: Any, error: str
+) -> None:
+    cloud.simulator.restrict(FEW)
+    status, answer = control(cloud, "POST", name, body)
+    assert (status, answer["error"][: len(name) + 2 + len(error)]) == (400, f"{name}: {error}")
+
+
 @pytest.mark.parametrize(
     "method, name, body, status, error",
     [
-        ("POST", "explode", {}, 404, "no such fault: explode"),
-        ("POST", "_find", {"path": "x"}, 404, "no such fault: _find"),
-        ("POST", "take_refusal", {}, 404, "no such fault: take_refusal"),
-        ("GET", "preempt", None, 404, "no such fault: preempt"),
-        ("POST", "preempt", {}, 400, "preempt: missing a required argument: 'instance'"),
-        ("POST", "preempt", {"instance": "x"}, 409, "there is no x"),
-        ("POST", "use_group", {"group": "x"}, 409, "there is no x"),
+        ("POST", "explode", {}, 404, f"no such fault: explode; {KNOWN}"),
+        ("POST", "_find", {"path": "x"}, 404, f"no such fault: _find; {KNOWN}"),
+        ("GET", "preempt", None, 404, f"no such fault: preempt; {KNOWN}"),
+        ("POST", "preempt", {"instance": VM}, 409, f"there is no {VM}"),
+        ("POST", "use_group", {"group": GROUP}, 409, f"there is no {GROUP}"),
     ],
-)
+)  # fmt: skip
 def test_an_impossible_fault_is_an_error(
     cloud: Cloud, method: str, name: str, body: Any, status: int, error: str
 ) -> None:

@@ -1,3 +1,4 @@
+# ruff: noqa: E501
 """Pools of the simulated GKE are created, changed, fail and are deleted; and their Nodes."""
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ import pytest
 
 from local.base.http import Request
 from local.gke import Timings
+from local.gke.machines import FAMILIES
 from local.tests.gke.small_gke import CLUSTER, NAME, POOL, POOLS, ZONE, Document, Gke, pool_body
 
 
@@ -236,3 +238,9 @@ def test_faults_and_state_are_available_over_http(gke: Gke) -> None:
     }
     assert state["calls"]["nodePools.create"] == 1
     assert control(gke, "POST", "lose_nodes", {"pool": "x"})[0] == 409
+    for name, wrong, error in (
+        ("set_capacity", {**fault, "zone": "mars"}, "zone must be a zone of the clusters' regions: us-east5, not \"mars\""),
+        ("set_capacity", {**fault, "family": "ct6e"}, f"family must be one of {', '.join(sorted(FAMILIES))}, not \"ct6e\""),
+        ("fail_operations", {"verbs": "*.create", "code": 2}, "code must be one of 3, 8, 13, not 2"),
+    ):  # fmt: skip
+        assert control(gke, "POST", name, wrong) == (400, {"error": f"{name}: {error}"})
