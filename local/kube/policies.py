@@ -59,7 +59,7 @@ class Expressions:
 
 
 class Policies:
-    """Admission by the policies with a binding that denies.
+    """Admission by the policies with a binding that denies or warns.
 
     Policies with parameters or selectors have no effect. Neither have policies whose expressions need
     the authorizer or a missing library.
@@ -69,8 +69,8 @@ class Policies:
         self._store = store
 
     def __call__(self, attributes: Attributes) -> None:
-        """Raises the error of the first policy that denies the write."""
-        for binding, policy in self._list_bound(attributes):
+        """Raises the error of the first policy that denies the write; adds the warnings of others."""
+        for actions, binding, policy in self._list_bound(attributes):
             spec = policy["spec"]
             try:
                 expressions = Expressions(spec)
@@ -82,20 +82,22 @@ class Policies:
                 if spec.get("failurePolicy", "Fail") == "Ignore":
                     continue
                 found = (f"expression resulted in error: {error}", "Invalid")
-            if found is not None:
-                raise _denial(attributes, policy["metadata"]["name"], binding, *found)
+            name = policy["metadata"]["name"]
+            if found is not None and "Deny" in actions:
+                raise _denial(attributes, name, binding, *found)
+            if found is not None and "Warn" in actions:
+                by = f"ValidatingAdmissionPolicy '{name}' with binding '{binding}'"
+                attributes.warnings.append(f"Validation failed for {by}: {found[0]}")
 
-    def _list_bound(self, attributes: Attributes) -> Iterator[tuple[str, Document]]:
-        """List the policies that match a write, each with the name of a binding that denies."""
+    def _list_bound(self, attributes: Attributes) -> Iterator[tuple[list[str], str, Document]]:
+        """List the policies that match a write, each with the actions and the name of a binding."""
         for record in self._store.records(_BINDINGS):
             spec = record.document["spec"]
             policy = self._store.find(_POLICIES, ("", spec["policyName"]))
-            if policy is None or "Deny" not in spec.get("validationActions", ()):
-                continue
-            if spec.get("matchResources") or spec.get("paramRef"):
+            if policy is None or spec.get("matchResources") or spec.get("paramRef"):
                 continue
             if _matches(policy.document["spec"], attributes):
-                yield record.key[1], policy.document
+                yield spec.get("validationActions") or [], record.key[1], policy.document
 
     def _data(self, attributes: Attributes) -> dict[str, Any]:
         namespace = attributes.document["metadata"].get("namespace", "")

@@ -94,6 +94,7 @@ class Resources:
         write.kind.schema.fill(document)
         validate(write, document, None)
         strategy.prepare(attributes)
+        warnings = (*warnings, *attributes.warnings)
         return Outcome(self._store_new(write, document), True, warnings)
 
     def read_review(self, write: Write, document: Document) -> Document:
@@ -171,6 +172,7 @@ class Resources:
         strategy.prepare(attributes)
         if kind.counts_generation and content_of(kind, document) != content_of(kind, old):
             document["metadata"]["generation"] = record.metadata.get("generation", 0) + 1
+        warnings = (*warnings, *attributes.warnings)
         return Outcome(self._store_changed(write, record, document), False, warnings)
 
     def _store_changed(self, write: Write, record: Record, document: Document) -> Record:

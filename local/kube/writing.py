@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from local.kube.kinds import Document, Kind
@@ -45,7 +45,7 @@ class Attributes:
     """One write, for admission and for the strategy of the kind. Both may change ``document``.
 
     ``old`` is ``None`` when the object is being created; ``operation`` is CREATE, UPDATE or DELETE;
-    ``now`` is rendered as in objects.
+    ``now`` is rendered as in objects; ``warnings`` are for the answer.
     """
 
     user: User
@@ -55,6 +55,7 @@ class Attributes:
     operation: str
     now: str
     subresource: str = ""
+    warnings: list[str] = field(default_factory=list)
 
 
 class Admission(Protocol):

@@ -1,6 +1,9 @@
 """``kubeadm join``, as a conversation with an API server.
 
-The order of the calls, the checks and the error messages are kubeadm's, as documented for 1.28 to 1.34.
+The order of the calls, the checks and the error messages are kubeadm's, as documented for 1.28 to 1.34;
+those about versions as in the source of 1.36. By the version skew policy a kubelet may be three minor
+versions older than the API server, and not newer. Neither program enforces the policy: kubeadm rejects
+what `_check_format` and `_check_version` do.
 """
 
 from __future__ import annotations
@@ -107,7 +110,7 @@ def join(configuration: JoinConfiguration, now: Now) -> Conversation[Identity]:
     """Join a worker, up to the kubelet's certificate. Raises `JoinFailed` as kubeadm would."""
     cluster = yield from _discover(configuration, now)
     bootstrap = Api(cluster.server, cluster.ca_pem, Bearer(configuration.token))
-    yield from _fetch_configuration(bootstrap)
+    yield from _fetch_configuration(bootstrap, _minor(configuration.node.kubelet_version))
     yield from _check_node_name(bootstrap, configuration.node.name)
     _check_labels(configuration.node.labels)
     timeout_s = configuration.bootstrap_timeout_s
@@ -209,27 +212,53 @@ def public_key_pin(ca_pem: str) -> str:
     return f"sha256:{hashlib.sha256(info).hexdigest()}"
 
 
-def _fetch_configuration(api: Api) -> Conversation[None]:
+_FETCH_FAILED = "error execution phase preflight: unable to fetch the kubeadm-config ConfigMap: "
+_V1BETA4_SINCE = 31
+"""The first minor version of kubeadm that reads the format."""
+
+
+def _fetch_configuration(api: Api, minor: int) -> Conversation[None]:
+    """``minor`` is kubeadm's version: 34 for 1.34."""
     kube_system = "/api/v1/namespaces/kube-system/configmaps"
     reply = yield from api.get(f"{kube_system}/kubeadm-config")
-    if status_of(reply) != 200:
-        raise JoinFailed(
-            "error execution phase preflight: unable to fetch the kubeadm-config ConfigMap:"
-            f" failed to get config map: {message_of(reply)}"
-        )
+    if not isinstance(reply, Response) or reply.status != 200:
+        raise JoinFailed(f"{_FETCH_FAILED}failed to get config map: {message_of(reply)}")
+    text = (reply.json().get("data") or {}).get("ClusterConfiguration", "")
+    cluster = yaml.safe_load(text) or {}
+    _check_format(str(cluster.get("apiVersion", "")), minor)
     reply = yield from api.get(f"{kube_system}/kubelet-config")
     if status_of(reply) != 200:
         raise JoinFailed(
-            "error execution phase preflight: unable to fetch the kubeadm-config ConfigMap:"
-            " failed to get component configs: could not download the kubelet configuration"
-            f' from ConfigMap "kubelet-config": {message_of(reply)}'
+            f"{_FETCH_FAILED}failed to get component configs: could not download the kubelet"
+            f' configuration from ConfigMap "kubelet-config": {message_of(reply)}'
         )
     reply = yield from api.get(f"{kube_system}/kube-proxy")
     if status_of(reply) not in (200, 403, 404):
+        raise JoinFailed(f"{_FETCH_FAILED}failed to get component configs: {message_of(reply)}")
+    _check_version(str(cluster.get("kubernetesVersion", "")), minor)
+
+
+def _check_format(version: str, minor: int) -> None:
+    if version == "kubeadm.k8s.io/v1beta4" and minor < _V1BETA4_SINCE:
+        # The line number is that of some versions.
         raise JoinFailed(
-            "error execution phase preflight: unable to fetch the kubeadm-config ConfigMap:"
-            f" failed to get component configs: {message_of(reply)}"
+            f"{_FETCH_FAILED}failed to decode cluster configuration data: no kind"
+            f' "ClusterConfiguration" is registered for version "{version}" in scheme'
+            ' "k8s.io/kubernetes/cmd/kubeadm/app/apis/kubeadm/scheme/scheme.go:31"'
         )
+
+
+def _check_version(cluster: str, minor: int) -> None:
+    if cluster and _minor(cluster) < minor - 1:
+        raise JoinFailed(
+            f"{_FETCH_FAILED}this version of kubeadm only supports deploying clusters with the"
+            f" control plane version >= 1.{minor - 1}.0. Current version: {cluster}"
+        )
+
+
+def _minor(version: str) -> int:
+    """The minor version: 34 of ``v1.34.2``."""
+    return int(version.split(".")[1])
 
 
 def _check_node_name(api: Api, name: str) -> Conversation[None]:

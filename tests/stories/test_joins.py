@@ -505,6 +505,21 @@ def test_an_error_of_approve_join_is_reported_at_its_vm_and_not_as_a_join_timeou
     helpers.assert_deleted_completely(harness)
 
 
+def test_vms_of_a_version_that_the_cluster_rejects_never_join_and_their_serial_port_says_why() -> (
+    None
+):
+    harness = Harness()
+    harness.apply(manifest(bootstrapKubernetes={"version": "1.28"}))
+    helpers.until_reason(harness, "NodeJoinTimeout")
+    (vm, *_) = helpers.vms(harness)
+    port = harness.simulation.gce.faults.act_as_user("GET", f"{vm}/serialPort")["contents"]
+    assert (
+        'no kind "ClusterConfiguration" is registered for version "kubeadm.k8s.io/v1beta4"' in port
+    )
+    assert "serial port" in harness.condition(NAME, "Ready")["message"]
+    helpers.assert_deleted_completely(harness)
+
+
 @pytest.mark.parametrize("is_complete", [False, True], ids=["while VMs join", "in a Ready slice"])
 def test_a_vm_that_copies_created_by_is_nobody_and_is_reported(is_complete: bool) -> None:
     harness = Harness()

@@ -93,6 +93,17 @@ def test_a_policy_denies_nothing(spec: dict[str, Any], binding: dict[str, Any]) 
     assert make_node(server)["kind"] == "Node"
 
 
+@pytest.mark.parametrize("labels, warned", [({}, True), ({"team": "a"}, False)])
+def test_a_policy_that_is_bound_to_warn_adds_a_warning(
+    labels: dict[str, str], warned: bool
+) -> None:
+    server = Embedded()
+    bind(server, {"validationActions": ["Warn"]})
+    answer = server.send("POST", NODES, {"metadata": {"name": "worker-1", "labels": labels}})
+    warning = "299 - \"Validation failed for ValidatingAdmissionPolicy 'teams' with binding 'all-teams': no team\""
+    assert (answer.status, answer.headers.get("warning", "")) == (201, warning if warned else "")
+
+
 def test_a_policy_that_fails_denies() -> None:
     server = Embedded()
     bind(server, validations=[{"expression": "object.spec.absent == 'x'"}])

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -231,6 +232,31 @@ def test_a_ready_node_with_the_same_name_is_an_error(attempt: Attempt) -> None:
         " exists in the cluster. You must delete the existing Node or change the name of this new"
         " joining Node"
     )
+
+
+OLD = 'failed to decode cluster configuration data: no kind "ClusterConfiguration" is registered for version "kubeadm.k8s.io/v1beta4" in scheme "k8s.io/kubernetes/cmd/kubeadm/app/apis/kubeadm/scheme/scheme.go:31"'
+NEW = "this version of kubeadm only supports deploying clusters with the control plane version >= 1.{}.0. Current version: v1.{}.3"
+
+
+@pytest.mark.parametrize(
+    "kubeadm, cluster, error",
+    [
+        (28, 36, OLD), (30, 31, OLD), (30, 30, ""), (31, 31, ""), (31, 36, ""),  # outside the skew policy
+        (33, 36, ""), (36, 36, ""), (37, 36, ""), (37, 35, NEW.format(36, 35)), (36, 28, NEW.format(35, 28)),
+    ],
+)  # fmt: skip
+def test_kubeadm_rejects_clusters_whose_version_it_does_not_know(
+    attempt: Attempt, kubeadm: int, cluster: int, error: str
+) -> None:
+    form = "v1beta4" if cluster > 30 else "v1beta3"
+    text = f"apiVersion: kubeadm.k8s.io/{form}\nkubernetesVersion: v1.{cluster}.3\n"
+    answer = Response.of_json({"data": {"ClusterConfiguration": text}})
+    attempt.cluster.answers[f"{CONFIG}/kubeadm-config"] = answer
+    attempt.node = replace(attempt.node, kubelet_version=f"v1.{kubeadm}.4")
+    if error:
+        assert get_error_of_join(attempt) == FETCH + error
+    else:
+        attempt.run()
 
 
 def test_an_unsigned_csr_fails_the_join(attempt: Attempt) -> None:

@@ -238,6 +238,7 @@ def assert_policies_in_effect(installed: Installation, harness: Harness) -> None
     found = installed.admin.items(f"{path}?labelSelector=app.kubernetes.io/part-of=tpu-functions")
     other_policies = {
         "tpu-device-plugin-own-node",
+        "tpu-functions-default-version",
         "tpu-functions-join-requests",
         "tpu-functions-node-registrations",
     }

@@ -56,7 +56,9 @@ def test_the_crd_is_established_without_warnings(installed: Installed) -> None:
     assert _conditions(installed.plane) == {"NamesAccepted": "True", "Established": "True"}
     strictly = ("create", "--dry-run=server", "--validate=strict", "-f", "-")
     created = installed.plane.run_kubectl(*strictly, stdin=json.dumps(manifest()))
-    assert (created.returncode, created.stderr) == (0, "")
+    by = "ValidatingAdmissionPolicy 'tpu-functions-default-version'"
+    assert created.returncode == 0
+    assert created.stderr.startswith(f"Warning: Validation failed for {by}"), "it has the default"
 
 
 def test_policies_pass_the_type_check_of_the_cluster(installed: Installed) -> None:
@@ -71,6 +73,7 @@ def test_policies_pass_the_type_check_of_the_cluster(installed: Installed) -> No
     assert results == {
         "tpu-device-plugin-own-node": {},
         "tpu-functions-bootstrap-tokens": {},
+        "tpu-functions-default-version": {},
         "tpu-functions-join-approvals": {},
         "tpu-functions-join-requests": {},
         "tpu-functions-node-registrations": {},

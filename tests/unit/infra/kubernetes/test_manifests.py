@@ -19,6 +19,7 @@ from shared.base.names import (
     RESOURCE_NAME_LABEL,
 )
 from shared.node_groups.bootstrap import KUBEADM_GROUP
+from shared.node_groups.spec import DEFAULT_VERSION
 from shared.triggers.routes import STEPS
 from tests.support.admission import refusal
 from tests.unit.infra.kubernetes.manifests import (
@@ -385,7 +386,27 @@ def test_only_the_kubelet_of_a_vm_may_register_its_node(user: str, name: str, me
     assert find_rejection("tpu-functions-node-registrations", "CREATE", node, requester) == message
 
 
-@pytest.mark.parametrize("policy", of_kind("ValidatingAdmissionPolicy"), ids=identify)
+@pytest.mark.parametrize("version", [DEFAULT_VERSION, "1.33", None])
+def test_a_group_with_the_default_version_of_kubernetes_is_accepted_with_a_warning(
+    version: str | None,
+) -> None:
+    name = "tpu-functions-default-version"
+    bootstrap = {"bootstrapKubernetes": {"version": version}} if version else {}
+    text = find_rejection(name, "CREATE", {"metadata": {}, "spec": bootstrap})
+    assert text.startswith(f"spec.bootstrapKubernetes.version is {version}, as if") is (
+        version == DEFAULT_VERSION
+    )
+    assert named("ValidatingAdmissionPolicyBinding", name)["spec"]["validationActions"] == ["Warn"]
+
+
+DENYING = [
+    policy
+    for policy in of_kind("ValidatingAdmissionPolicy")
+    if policy["metadata"]["name"] != "tpu-functions-default-version"
+]
+
+
+@pytest.mark.parametrize("policy", DENYING, ids=identify)
 def test_every_policy_is_bound_with_the_action_deny(policy: Manifest) -> None:
     name = policy["metadata"]["name"]
     binding = named("ValidatingAdmissionPolicyBinding", name)["spec"]
@@ -396,7 +417,7 @@ def test_every_policy_is_bound_with_the_action_deny(policy: Manifest) -> None:
     "policy",
     [
         policy
-        for policy in of_kind("ValidatingAdmissionPolicy")
+        for policy in DENYING
         if policy["metadata"]["name"] != "tpu-functions-node-registrations"
     ],
     ids=identify,
