@@ -34,6 +34,10 @@ class Machine(Protocol):
     def machine_type(self) -> str:
         """The bare machine type, as in ``tpu7x-standard-4t``."""
 
+    @property
+    def image(self) -> str:
+        """The path of the boot disk's image."""
+
     def attributes(self) -> Mapping[str, str]:
         """The metadata attributes as the metadata server shows them now."""
 

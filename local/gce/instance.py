@@ -120,6 +120,11 @@ class Instance:
         """The bare machine type."""
         return self.order.machine_type
 
+    @property
+    def image(self) -> str:
+        """The path of the boot disk's image."""
+        return self.order.image
+
     def attributes(self) -> Mapping[str, str]:
         """The metadata attributes as the metadata server shows them now."""
         return MappingProxyType(self._shown)

@@ -17,7 +17,7 @@ import yaml
 from local.gce import links
 
 TABLE = Path(__file__).with_name("inventory.yaml")
-_LISTS = ("images", "networks", "subnetworks", "diskTypes", "kubernetesVersions")
+_LISTS = ("images", "joiningImages", "networks", "subnetworks", "diskTypes", "kubernetesVersions")
 _KEYS = ("machineTypes", *_LISTS)
 
 
@@ -76,6 +76,7 @@ def read_inventory(more: Path | None = None) -> Inventory:
         for zone, names in (table.get("machineTypes") or {}).items():
             machine_types.setdefault(zone, []).extend(names)
     lists = {kind: [name for one in tables for name in one.get(kind) or ()] for kind in _LISTS}
+    lists["images"] += lists["joiningImages"]
     return Inventory(machine_types, lists)
 
 

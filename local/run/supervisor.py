@@ -212,6 +212,7 @@ class Supervisor:
             scratch=setup.directory / "vms",
             api_server=lambda: self.cluster.url,
             identify=self.cluster.identify,
+            joins_by_itself=lambda image: setup.inventory.has("joiningImages", image),
             has_packages=lambda minor: setup.inventory.has("kubernetesVersions", minor),
             exists=lambda name: any(path.endswith(f"/{name}") for path in self.gce.leftovers()),
             observe=observe,

@@ -27,8 +27,9 @@ class Vms:
 
     At most ``scripts`` VMs at a time run their startup script, as processes that ``spawn`` starts;
     ``api_server`` returns the URL of the cluster, ``behaviour`` is that of their kubelets.
-    A VM without startup script has a custom image, whose kubelet registers with the identity that
-    ``identify`` returns. A VM never joins if ``has_packages`` is false for its version of Kubernetes.
+    A VM without startup script joins if ``joins_by_itself`` is true for its image: its kubelet registers
+    with the identity that ``identify`` returns. A VM never joins if ``has_packages`` is false for its
+    version of Kubernetes.
     ``exists`` returns whether a VM of a name exists.
     """
 
@@ -43,6 +44,7 @@ class Vms:
         scratch: Path,
         api_server: Callable[[], str],
         identify: Callable[[], Identity],
+        joins_by_itself: Callable[[str], bool],
         has_packages: Callable[[str], bool],
         exists: Callable[[str], bool],
         observe: Observe,
@@ -57,6 +59,7 @@ class Vms:
         self._scratch = scratch
         self._api_server = api_server
         self._identify = identify
+        self._joins_by_itself = joins_by_itself
         self._has_packages = has_packages
         self._exists = exists
         self._observe = observe
@@ -69,6 +72,8 @@ class Vms:
         """The agent of a new VM: a `local.base.machine.VmAgentFactory`."""
         monitored = _MonitoredMachine(machine, self._observe)
         if _SCRIPT not in machine.attributes():
+            if not self._joins_by_itself(machine.image):
+                return self._track(_Bystander(monitored))
             registers = replace(self._timings, identity=lambda _: self._identify())
             return self._track(self._python_agent(monitored, registers))
         minor = agents.read_minor(machine.attributes()[_SCRIPT])
@@ -151,6 +156,22 @@ class _AgentWithoutPackages:
         """Does nothing: the agent does not wait for a token."""
 
 
+class _Bystander:
+    """A VM agent of an image that knows nothing of the cluster: it boots to its login prompt."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+
+    def power_on(self) -> None:
+        self._machine.write_serial(f"{self._machine.name} login: \n")
+
+    def power_off(self) -> None:
+        """Does nothing: the agent runs nothing."""
+
+    def metadata_changed(self) -> None:
+        """Does nothing: the agent reads no metadata."""
+
+
 class _MonitoredMachine:
     """A machine whose serial output is reported to ``observe``."""
 
@@ -177,6 +198,10 @@ class _MonitoredMachine:
     @property
     def machine_type(self) -> str:
         return self._machine.machine_type
+
+    @property
+    def image(self) -> str:
+        return self._machine.image
 
     def attributes(self) -> Mapping[str, str]:
         return self._machine.attributes()

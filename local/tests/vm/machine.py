@@ -22,6 +22,7 @@ class Machine:
     name: str = "tng-train-0a1b2c3d-x1y2"
     id: str = "4711"
     machine_type: str = "tpu7x-standard-4t"
+    image: str = "projects/my-project/global/images/ubuntu"
     metadata: dict[str, str] = field(default_factory=lambda: {"enable-guest-attributes": "TRUE"})
     serial: str = ""
     guest_attributes: dict[str, str] = field(default_factory=dict)
