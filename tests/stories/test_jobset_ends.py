@@ -80,10 +80,18 @@ def suspend(harness: Harness) -> None:
     harness.simulation.admin("PATCH", f"{JOBSETS}/{JOBSET}", {"spec": {"suspend": True}}, **MERGE)
 
 
+def end_as_failed(harness: Harness) -> None:
+    """Write the end of a JobSet whose failure policy deletes no Pods."""
+    failed = {"type": "Failed", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+    change = {"status": {"terminalState": "Failed", "conditions": [failed]}}
+    harness.simulation.admin("PATCH", f"{JOBSETS}/{JOBSET}/status", change, **MERGE)
+
+
 ENDS: dict[str, Callable[[Harness], None]] = {
     "deleted in the foreground": lambda harness: delete(harness, FOREGROUND),
     "deleted in the background": lambda harness: delete(harness, {}),
     "suspended": suspend,
+    "failed": end_as_failed,
 }
 
 

@@ -196,7 +196,7 @@ ACCEPTED = [
     pytest.param({"nodeLabels": {"team": "a", "example.com/team": ""}}, id="labels"),
     pytest.param({"nodeLabels": {"node.kubernetes.io/instance-type": "a", "x.node.kubernetes.io/y": "b"}}, id="labels-that-a-kubelet-may-set"),
     pytest.param({"nodeLabels": {"topology.kubernetes.io/zone": "z"}}, id="zone-label"),
-    pytest.param({"nodeLabels": {"cloud.google.com/other": "z"}}, id="label-of-google"),
+    pytest.param({"nodeLabels": {"cloud.google.com/other": "z", "components.gke.io/gke-unmanaged-node": "true"}}, id="labels-of-google"),
     pytest.param(taints({"key": "google.com/tpu", "value": "present", "effect": "NoSchedule"}, {"key": "google.com/tpu", "effect": "NoExecute"}), id="taints"),
 ]  # fmt: skip
 
