@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 
 from prometheus_client import Counter, Gauge, Histogram
 
-from relay.kinds import END_MEANINGS, KINDS, TRIGGERED_STEPS
-from shared.base.reasons import Reason, find_entry
+from relay.kinds import KINDS, TRIGGERED_STEPS, End
+from shared.base.reasons import Reason
 
 _Metric = TypeVar("_Metric", Counter, Gauge, Histogram)
 
@@ -39,46 +39,17 @@ class CreationPhase(StrEnum):
     READY = "ready"
 
 
-LABELS: Mapping[str, Mapping[str, str]] = {
-    "kind": dict.fromkeys(KINDS, "the kind of object that is watched"),
-    "step": dict.fromkeys(TRIGGERED_STEPS, "the step whose topic receives the messages"),
-    "event": {
-        "ADDED": "an object was added",
-        "MODIFIED": "an object was changed",
-        "DELETED": "an object was deleted",
-        "BOOKMARK": "nothing has changed up to this version",
-        "OTHER": "an unknown type",
-    },
-    "end": {str(end): meaning for end, meaning in END_MEANINGS.items()},
-    "state": {
-        GroupState.READY: "the condition `Ready` is True",
-        GroupState.NOT_READY: "the condition `Ready` is not True, or not written yet",
-        GroupState.DELETING: "the TPUNodeGroup has a deletionTimestamp",
-    },
-    "reason": {
-        READY: "the slice is Ready",
-        **{
-            reason: f"[what it means](../{find_entry(reason).removeprefix('docs/')})"
-            for reason in Reason
-        },
-        NOT_REPORTED: "no step has written the condition `Ready` yet",
-        OTHER: "an unknown reason",
-    },
-    "phase": {
-        CreationPhase.RESOURCES: "from the creation of the TPUNodeGroup until its MIG exists",
-        CreationPhase.VMS: "from there until all VMs are created, including the wait for capacity",
-        CreationPhase.TOKENS: "from there until every VM has a join token",
-        CreationPhase.NODES: "from there until every Node has joined",
-        CreationPhase.READY: "from there until the slice is Ready",
-    },
-    "provisioning_model": {
-        "STANDARD": "on demand",
-        "SPOT": "Spot VMs",
-        "RESERVATION_BOUND": "from a reservation",
-        "FLEX_START": "queued for capacity, possibly for days",
-        OTHER: "an unknown model, or none",
-    },
+LABELS: Mapping[str, tuple[str, ...]] = {
+    "kind": KINDS,
+    "step": TRIGGERED_STEPS,
+    "event": ("ADDED", "MODIFIED", "DELETED", "BOOKMARK", "OTHER"),
+    "end": tuple(End),
+    "state": tuple(GroupState),
+    "reason": (READY, *Reason, NOT_REPORTED, OTHER),
+    "phase": tuple(CreationPhase),
+    "provisioning_model": ("STANDARD", "SPOT", "RESERVATION_BOUND", "FLEX_START", OTHER),
 }
+"""The values of each label. The last one of some is for others. tools/pages/relay.py describes them."""
 
 
 @dataclass(frozen=True)
@@ -259,4 +230,4 @@ JOBSETS = _declare(
 
 def limit_label(label: str, word: str) -> str:
     """A label's value for a word: the last one of `LABELS`, for others, if it is not among them."""
-    return word if word in LABELS[label] else [*LABELS[label]][-1]
+    return word if word in LABELS[label] else LABELS[label][-1]

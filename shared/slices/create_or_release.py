@@ -6,7 +6,7 @@ each other, so their order does not matter. docs/reference/slice-lifecycle.md is
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -180,18 +180,6 @@ CREATION_RETRIED = EventTemplate(
 DELETION_RETRIED = EventTemplate(
     "DeletionFailed", "A call failed and is retried: {failure}", is_warning=True
 )
-BESIDES_THE_TABLE: dict[EventTemplate, str] = {
-    CREATED: "The operation that creates a node pool has ended.",
-    NOT_CREATED: "The same, with an error.",
-    CREATION_REFUSED: "The Pod asks for an impossible slice, or the call that creates it is rejected.",
-    QUEUED: "The call is rejected because too many slices are changing.",
-    DELETED: "The operation that deletes a node pool has ended.",
-    NOT_DELETED: "The same, with an error.",
-    DELETION_REFUSED: "A call that releases or replaces it is rejected, or its Pods cannot be read.",
-    CREATION_RETRIED: "The Pod has waited for ten minutes, and a call has had a transient error.",
-    DELETION_RETRIED: "No JobSet has needed it for ten minutes, and a call has had a transient error.",
-}
-"""Events that no row has: about failed calls and the ends of operations."""
 
 
 @dataclass(frozen=True)
@@ -336,30 +324,10 @@ ROWS: tuple[Row, ...] = (
     _row("InUse", _NOTHING, IN_USE, **_REBUILT_DEGRADED, is_in_use=True),
 )
 
-TRANSITIONS: tuple[tuple[Phase, Phase, str], ...] = (
-    (Phase.PROVISIONING, Phase.READY, "its Nodes are ready"),
-    (Phase.PROVISIONING, Phase.RECOVERING, "no capacity, quota or permission"),
-    (Phase.PROVISIONING, Phase.UNCREATED, "the provider has failed"),
-    (Phase.PROVISIONING, Phase.LOST, "a resource is deleted"),
-    (Phase.RECOVERING, Phase.PROVISIONING, "the provider retries"),
-    (Phase.READY, Phase.RECOVERING, "a host fails"),
-    (Phase.RECOVERING, Phase.READY, "the host is back"),
-    (Phase.RECOVERING, Phase.DEGRADED, "a host is lost for good"),
-    (Phase.DEGRADED, Phase.LOST, "no Node is ready"),
-    (Phase.DELETING, Phase.ABSENT, "deleted"),
-)
-"""Transitions by the provider and the cloud, not by a step, for the diagram."""
-
 
 def find_row(situation: Situation) -> Row:
     """The row for this situation."""
     return next(row for row in ROWS if row.matches(situation))
-
-
-def list_templates() -> Iterable[EventTemplate]:
-    """All Events about slices."""
-    rows = (event for row in ROWS for event in (row.event, row.if_gone) if event is not None)
-    return dict.fromkeys([*rows, *BESIDES_THE_TABLE])
 
 
 def find_phase(existing: Slice | NameConflict | None) -> Phase:

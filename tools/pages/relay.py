@@ -2,9 +2,63 @@
 
 from __future__ import annotations
 
-from relay.metrics import DESCRIPTIONS, LABELS
+from collections.abc import Mapping
+
+from relay.kinds import END_MEANINGS, KINDS, TRIGGERED_STEPS
+from relay.metrics import (
+    DESCRIPTIONS,
+    LABELS,
+    NOT_REPORTED,
+    OTHER,
+    READY,
+    CreationPhase,
+    GroupState,
+)
 from relay.settings import VARIABLES
+from shared.base.reasons import Reason, find_entry
 from tools.pages.markdown import render_table
+
+_MEANINGS: Mapping[str, Mapping[str, str]] = {
+    "kind": dict.fromkeys(KINDS, "the kind of object that is watched"),
+    "step": dict.fromkeys(TRIGGERED_STEPS, "the step whose topic receives the messages"),
+    "event": {
+        "ADDED": "an object was added",
+        "MODIFIED": "an object was changed",
+        "DELETED": "an object was deleted",
+        "BOOKMARK": "nothing has changed up to this version",
+        "OTHER": "an unknown type",
+    },
+    "end": {str(end): meaning for end, meaning in END_MEANINGS.items()},
+    "state": {
+        GroupState.READY: "the condition `Ready` is True",
+        GroupState.NOT_READY: "the condition `Ready` is not True, or not written yet",
+        GroupState.DELETING: "the TPUNodeGroup has a deletionTimestamp",
+    },
+    "reason": {
+        READY: "the slice is Ready",
+        **{
+            reason: f"[what it means](../{find_entry(reason).removeprefix('docs/')})"
+            for reason in Reason
+        },
+        NOT_REPORTED: "no step has written the condition `Ready` yet",
+        OTHER: "an unknown reason",
+    },
+    "phase": {
+        CreationPhase.RESOURCES: "from the creation of the TPUNodeGroup until its MIG exists",
+        CreationPhase.VMS: "from there until all VMs are created, including the wait for capacity",
+        CreationPhase.TOKENS: "from there until every VM has a join token",
+        CreationPhase.NODES: "from there until every Node has joined",
+        CreationPhase.READY: "from there until the slice is Ready",
+    },
+    "provisioning_model": {
+        "STANDARD": "on demand",
+        "SPOT": "Spot VMs",
+        "RESERVATION_BOUND": "from a reservation",
+        "FLEX_START": "queued for capacity, possibly for days",
+        OTHER: "an unknown model, or none",
+    },
+}
+"""The values of each label, and what each means."""
 
 
 def render_settings() -> dict[str, str]:
@@ -23,9 +77,9 @@ def render_metrics() -> dict[str, str]:
         for one in DESCRIPTIONS
     )
     labels = (
-        (f"`{label}`", f"`{value}`", meaning)
+        (f"`{label}`", f"`{value}`", _MEANINGS[label][value])
         for label, values in LABELS.items()
-        for value, meaning in values.items()
+        for value in values
     )
     return {
         "metrics": render_table(("Metric", "Type", "Labels", "Meaning"), metrics),

@@ -6,11 +6,18 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from shared.slices.create_or_release import (
-    BESIDES_THE_TABLE,
     COLUMNS,
+    CREATED,
+    CREATION_REFUSED,
+    CREATION_RETRIED,
+    DELETED,
+    DELETION_REFUSED,
+    DELETION_RETRIED,
+    NOT_CREATED,
+    NOT_DELETED,
     PHASES,
+    QUEUED,
     ROWS,
-    TRANSITIONS,
     EventTemplate,
     Phase,
     Row,
@@ -30,6 +37,31 @@ _TABLES = {
     "## For a Pod that waits: `provision_slice`": {SliceTrigger.POD, SliceTrigger.POD_RESYNC},
     "## For the slice itself: `release_slice`": {SliceTrigger.SLICE},
 }
+BESIDES_THE_TABLE: dict[EventTemplate, str] = {
+    CREATED: "The operation that creates a node pool has ended.",
+    NOT_CREATED: "The same, with an error.",
+    CREATION_REFUSED: "The Pod asks for an impossible slice, or the call that creates it is rejected.",
+    QUEUED: "The call is rejected because too many slices are changing.",
+    DELETED: "The operation that deletes a node pool has ended.",
+    NOT_DELETED: "The same, with an error.",
+    DELETION_REFUSED: "A call that releases or replaces it is rejected, or its Pods cannot be read.",
+    CREATION_RETRIED: "The Pod has waited for ten minutes, and a call has had a transient error.",
+    DELETION_RETRIED: "No JobSet has needed it for ten minutes, and a call has had a transient error.",
+}
+"""Events that no row has: about failed calls and the ends of operations."""
+TRANSITIONS: tuple[tuple[Phase, Phase, str], ...] = (
+    (Phase.PROVISIONING, Phase.READY, "its Nodes are ready"),
+    (Phase.PROVISIONING, Phase.RECOVERING, "no capacity, quota or permission"),
+    (Phase.PROVISIONING, Phase.UNCREATED, "the provider has failed"),
+    (Phase.PROVISIONING, Phase.LOST, "a resource is deleted"),
+    (Phase.RECOVERING, Phase.PROVISIONING, "the provider retries"),
+    (Phase.READY, Phase.RECOVERING, "a host fails"),
+    (Phase.RECOVERING, Phase.READY, "the host is back"),
+    (Phase.RECOVERING, Phase.DEGRADED, "a host is lost for good"),
+    (Phase.DEGRADED, Phase.LOST, "no Node is ready"),
+    (Phase.DELETING, Phase.ABSENT, "deleted"),
+)
+"""Transitions by the provider and the cloud, not by a step, for the diagram."""
 _HEAD = ("trigger", "slice", "its JobSet", "conditions", "outcome", "action", "Event")
 
 
@@ -38,6 +70,12 @@ def render() -> dict[str, str]:
     parts = [_render_diagram(), _render_phases()]
     parts += [f"{heading}\n\n{_render_rows(triggers)}" for heading, triggers in _TABLES.items()]
     return {"lifecycle": "\n".join(["", *parts, _render_other_events(), ""])}
+
+
+def list_templates() -> Iterable[EventTemplate]:
+    """All Events about slices."""
+    rows = (event for row in ROWS for event in (row.event, row.if_gone) if event is not None)
+    return dict.fromkeys([*rows, *BESIDES_THE_TABLE])
 
 
 def _render_diagram() -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from shared.slices.create_or_release import list_templates
+from tools.pages.slice_lifecycle import list_templates
 
 ROOT = Path(__file__).parents[3]
 PAGES = "".join(

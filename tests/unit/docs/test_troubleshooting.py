@@ -12,8 +12,8 @@ import pytest
 from functions.report_leaks.decide import LEAKED, NODES_LEFT, NOT_ALL_SEEN
 from shared.base.reasons import REASONS, Reason, find_entry
 from shared.frame import step
-from shared.slices.create_or_release import list_templates
 from tests.unit.docs.pages import list_anchors
+from tools.pages.slice_lifecycle import list_templates
 
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs" / "troubleshooting.md"
