@@ -32,6 +32,8 @@ class CannotConnect(Exception):
 
 API_FAILURES = (Refused, CannotConnect, aiohttp.ClientError, TimeoutError, OSError, ValueError)
 """Errors of a request that are retried later, an answer that is no JSON included."""
+_UNREADABLE = (ConfigException, OSError, ValueError, yaml.YAMLError, TypeError, AttributeError)
+"""The client library reads a file of another shape with TypeErrors and the like."""
 
 
 class KubernetesApi:
@@ -99,15 +101,7 @@ def _cannot_connect() -> Iterator[None]:
     """Raise `CannotConnect` for files that are missing, empty or half-written."""
     try:
         yield
-    # The client library reads a file of another shape with TypeErrors and the like.
-    except (
-        ConfigException,
-        OSError,
-        ValueError,
-        yaml.YAMLError,
-        TypeError,
-        AttributeError,
-    ) as error:
+    except _UNREADABLE as error:
         raise CannotConnect(str(error)) from error
 
 

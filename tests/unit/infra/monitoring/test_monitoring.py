@@ -44,6 +44,8 @@ QUERIES = {
 }
 METRICS = {one.name: one for one in DESCRIPTIONS}
 OF_THE_CLIENT = {"process_resident_memory_bytes"}
+OF_THE_SCRAPE = ("cluster", "$cluster")
+"""A label that the scraping system adds, with the dashboard's variable: ``.*`` matches its absence."""
 SELECTOR = re.compile(r"(tpu_functions_\w+|process_\w+)(?:\{([^}]*)\})?")
 MATCHER = re.compile(r'(\w+)(=~|!~|!=|=)"([^"]*)"')
 GROUPING = re.compile(r"\b(?:sum|max) by \(([^)]*)\) \(")
@@ -69,8 +71,9 @@ def test_a_query_names_existing_metrics_and_labels(query: str) -> None:
     for metric, matchers in found:
         assert metric in METRICS.keys() | OF_THE_CLIENT
         for label, _, values in matchers:
-            assert label in METRICS[metric].labels
-            assert set(values.split("|")) <= set(LABELS[label])
+            if (label, values) != OF_THE_SCRAPE:
+                assert label in METRICS[metric].labels
+                assert set(values.split("|")) <= set(LABELS[label])
     for labels in GROUPING.findall(query):
         named = {label.strip() for label in labels.split(",")} - {"le"}
         assert named <= set(METRICS[found[0][0]].labels)
@@ -89,6 +92,17 @@ def test_a_query_uses_rates_of_counters_and_the_series_of_histograms(query: str)
 def test_the_dashboard_shows_every_metric_of_slices() -> None:
     shown = {metric for query in QUERIES.values() for metric, _ in selectors(query)}
     assert {one for one in METRICS if "_relay_" not in one} - shown == set()
+
+
+def test_the_dashboard_shows_the_clusters_that_are_selected() -> None:
+    datasource, cluster = DASHBOARD["templating"]["list"]
+    assert (datasource["name"], cluster["name"], cluster["allValue"]) == (
+        "datasource", "cluster", ".*",
+    )  # fmt: skip
+    for panel in PANELS:
+        for target in panel["targets"]:
+            found = list(selectors(target["expr"]))
+            assert [one for one in found if ("cluster", "=~", "$cluster") not in one[1]] == []
 
 
 def test_both_components_have_the_same_alerts() -> None:
