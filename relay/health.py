@@ -78,13 +78,9 @@ async def serve(health: Health, port: int) -> tuple[web.AppRunner, int]:
         return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     app = web.Application()
-    app.add_routes(
-        [
-            web.get("/healthz", _probe(health.list_stuck)),
-            web.get("/readyz", _probe(health.list_not_ready)),
-            web.get("/metrics", scrape),
-        ]
-    )
+    app.router.add_get("/healthz", _probe(health.list_stuck))
+    app.router.add_get("/readyz", _probe(health.list_not_ready))
+    app.router.add_get("/metrics", scrape)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
     await runner.setup()
     await web.SockSite(runner, listener).start()

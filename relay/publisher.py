@@ -59,11 +59,7 @@ class PubSubPublisher:
     """
 
     def __init__(
-        self,
-        project: str,
-        topic_prefix: str,
-        credentials: Credentials,
-        now: Callable[[], datetime],
+        self, project: str, topic_prefix: str, credentials: Credentials, now: Callable[[], datetime]
     ) -> None:
         self._topics = {
             step: f"projects/{project}/topics/{topic_id(topic_prefix, step)}"

@@ -51,9 +51,7 @@ class Webhook:
         self._mutations = mutations
         self._is_verbose = is_verbose
         self._large_bytes = 0
-        self._large = ThreadPoolExecutor(
-            max_workers=1
-        )  # a review takes many times its body's memory
+        self._large = ThreadPoolExecutor(1)  # a review takes many times its body's memory
         self._is_ending = False
         for path in mutations:
             for outcome in (*admission.OUTCOMES, "invalid"):
@@ -74,32 +72,23 @@ class Webhook:
             return response
 
         app = web.Application(client_max_size=MAX_BYTES, middlewares=[close])
-        app.add_routes(
-            [
-                *(
-                    web.post(path, partial(self._answer, one))
-                    for path, one in self._mutations.items()
-                ),
-                web.get("/healthz", _ok),
-                web.get("/readyz", _ok),
-                web.get("/metrics", _metrics),
-            ]
-        )
+        for path, mutation in self._mutations.items():
+            app.router.add_post(path, partial(self._answer, mutation))
+        app.router.add_get("/healthz", _ok)
+        app.router.add_get("/readyz", _ok)
+        app.router.add_get("/metrics", _metrics)
         return app
 
     async def _answer(self, mutate: Mutation, request: web.Request) -> web.Response:
         encoding = request.headers.get("Content-Encoding", "identity")
         if encoding != "identity":
             # No API server compresses a review, and the size that counts here is the one on the wire.
-            return _refuse(
-                HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
-                f"a review must not have a Content-Encoding; this one has {encoding!r}",
-            )
+            why = f"a review must not have a Content-Encoding; this one has {encoding!r}"
+            return _refuse(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, why)
         size = MAX_BYTES if request.content_length is None else request.content_length
         if size > MAX_BYTES:
-            return _refuse(
-                HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a review must have at most {MAX_BYTES} bytes"
-            )
+            why = f"a review must have at most {MAX_BYTES} bytes"
+            return _refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, why)
         large = size if size > LARGE_BYTES else 0
         if self._large_bytes + large > MAX_LARGE_BYTES:
             return _refuse(HTTPStatus.SERVICE_UNAVAILABLE, "too many large reviews at once")
@@ -112,10 +101,8 @@ class Webhook:
             decide = partial(self._decide, mutate, request.path, body)
             return await asyncio.get_running_loop().run_in_executor(self._large, decide)
         except TimeoutError:
-            return _refuse(
-                HTTPStatus.REQUEST_TIMEOUT,
-                f"the body did not arrive within {BODY_WITHIN_S:g} seconds",
-            )
+            why = f"the body did not arrive within {BODY_WITHIN_S:g} seconds"
+            return _refuse(HTTPStatus.REQUEST_TIMEOUT, why)
         except ConnectionError:
             return _refuse(HTTPStatus.BAD_REQUEST, "the body ended early")
         finally:

@@ -9,8 +9,7 @@ from typing import TypeVar
 
 from relay.changes.fingerprints import GroupFingerprint, GroupKey, NodeFingerprint
 
-_Key = TypeVar("_Key")
-_Value = TypeVar("_Value")
+T = TypeVar("T")
 
 MAX_STRAYS = 5_000
 """The limit of Nodes that claim an unknown group; the oldest is dropped. A cluster has no more Nodes."""
@@ -109,7 +108,7 @@ class ClusterCache:
             self.drop_node(next(iter(self._strays)))
 
 
-def _discard(index: dict[_Key, dict[_Value, None]], key: _Key, value: _Value) -> None:
+def _discard(index: dict[str, dict[T, None]], key: str, value: T) -> None:
     entries = index.get(key, {})
     entries.pop(value, None)
     if not entries:

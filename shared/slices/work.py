@@ -115,10 +115,7 @@ def build_send(step: str, messages: Sequence[Message]) -> tuple[Action, ...]:
 
 
 def list_jobs_on(
-    cluster: Cluster,
-    name: str,
-    now: datetime,
-    is_user: Callable[[Mapping[str, Any]], bool],
+    cluster: Cluster, name: str, now: datetime, is_user: Callable[[Mapping[str, Any]], bool]
 ) -> tuple[str, ...]:
     """The Jobs whose Pods run on a slice and keep it from being deleted, because they are its users.
 
@@ -150,9 +147,8 @@ def find_jobs(pods: Iterable[Mapping[str, Any]], now: datetime) -> Iterator[str]
     for pod in pods:
         metadata, phase = pod["metadata"], (pod.get("status") or {}).get("phase")
         end = guess_time(metadata.get("deletionTimestamp"))
-        is_there = phase in ("Pending", "Running") and (
-            end is None or now < end + COUNTED_AFTER_GRACE
-        )
+        is_overdue = end is not None and now >= end + COUNTED_AFTER_GRACE
+        is_there = phase in ("Pending", "Running") and not is_overdue
         if is_there and list_tpu_containers(pod.get("spec") or {}):
             yield f"{metadata['namespace']}/{metadata['labels'][JOB_NAME]}"
 

@@ -97,10 +97,7 @@ _NODE_POOL_METHODS = {
     "DeleteNodePool": "container.nodePools.delete",
     "UpdateNodePool": "container.nodePools.update",
 }
-_SERVICES = {
-    "compute.googleapis.com": _read_compute,
-    "container.googleapis.com": _read_container,
-}
+_SERVICES = {"compute.googleapis.com": _read_compute, "container.googleapis.com": _read_container}
 
 
 def _part(holder: Mapping[str, Any], name: str) -> dict[str, Any]:

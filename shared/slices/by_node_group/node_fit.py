@@ -28,12 +28,7 @@ from shared.slices.selectors import (
 
 _HOSTNAME = "kubernetes.io/hostname"
 _OF_KUBELETS = {"kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}
-_AS_SELECTED = (
-    SPOT,
-    RESERVATION,
-    RESERVATION_PROJECT,
-    "cloud.google.com/gke-location-hint",
-)
+_AS_SELECTED = (SPOT, RESERVATION, RESERVATION_PROJECT, "cloud.google.com/gke-location-hint")
 """Selectors of GKE that the Nodes match because they get the label."""
 _PLATFORM = re.compile(
     r"([^/]*[.])?(google[.]com|googleapis[.]com|gke[.]io|kubernetes[.]io|k8s[.]io)/.*"
