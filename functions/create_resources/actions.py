@@ -38,8 +38,8 @@ class TakeOwnership:
 
 
 @dataclass(frozen=True)
-class Insert:
-    """Insert one of the three resources. The intent (``Creating``) is already written."""
+class InsertCall:
+    """The insert of one of the three resources. The intent (``Creating``) is already written."""
 
     kind: str
     spec: Spec = field(repr=False)
@@ -92,7 +92,7 @@ class Insert:
 class InsertResources:
     """Insert resources, then write the status with the operations and the environment errors."""
 
-    inserts: tuple[Insert, ...]
+    inserts: tuple[InsertCall, ...]
     report: CreationReport = field(repr=False)
 
     def apply(self, work: GroupWork) -> None:

@@ -34,7 +34,7 @@ def policy_body(group: NodeGroup) -> dict[str, Any]:
     }
 
 
-_SPLIT = "tpu7x-"
+_DIVISIBLE = "tpu7x-"
 """Machine types whose chips can be split among containers."""
 
 
@@ -99,7 +99,9 @@ def _build_metadata(group: NodeGroup, config: InstanceConfig) -> dict[str, str]:
             node_taints=[str(taint) for taint in spec.node_taints],
             # Chips of one container must share a NUMA node (Google's device plugin). The
             # policy ``single-numa-node`` would refuse a container that asks for the chips of both.
-            topology_manager_policy="restricted" if config.machine_type.startswith(_SPLIT) else "",
+            topology_manager_policy="restricted"
+            if config.machine_type.startswith(_DIVISIBLE)
+            else "",
         )
     return metadata
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from functions.create_resources import bodies, observe
-from functions.create_resources.actions import Insert, InsertResources, TakeOwnership
+from functions.create_resources.actions import InsertCall, InsertResources, TakeOwnership
 from functions.create_resources.user_template import find_template_violation
 from shared.base.reasons import Reason
 from shared.frame.plan import Action, Plan, Send
@@ -83,7 +83,7 @@ def _plan_inserts(observed: observe.ObservedResources, now: datetime) -> Plan:
     # compare-and-swap: if another invocation has written the status since, nothing is inserted.
     actions.append(WriteStatus(_conclude(observed, known, resources, now)))
     inserts = tuple(
-        Insert(kind, group.spec, body)
+        InsertCall(kind, group.spec, body)
         for kind, one in transitions.items()
         if one.action is lifecycle.ResourceAction.INSERT
         if (body := _build_body(observed, kind)) is not None

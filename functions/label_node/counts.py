@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 from functions.label_node import vm_reasons
 from functions.label_node.observed_nodes import UP, ObservedNodes
-from functions.label_node.vm_reasons import Input
+from functions.label_node.vm_reasons import VmFacts
 from shared.base.reasons import VM_LOSSES, Reason
 from shared.node_groups import membership
 from shared.node_groups.membership import is_vm_name, may_match
@@ -30,7 +30,7 @@ READY_AGAIN_AFTER = timedelta(minutes=1)
 """A Node of a complete slice that was reported as not Ready counts as ready only so long after that
 report, so that a flapping Node does not cause many status writes. The sweep triggers the count that is
 due then."""
-JOINS_FOR = timedelta(minutes=15)
+MAX_AGE_OF_JOINING_NODE = timedelta(minutes=15)
 """A younger Node may have been not Ready because it was joining: it counts as soon as it is ready."""
 
 
@@ -40,7 +40,7 @@ def count(observed: ObservedNodes, now: datetime) -> Status:
     ready = {vm for vm in observed.ready if not _was_just_not_ready(observed, vm, now)}
     pending: list[Pending] = []
     if len(ready) < desired:
-        for name, vm in _build_inputs(observed, now).items():
+        for name, vm in _build_facts(observed, now).items():
             if name not in ready:
                 reason = vm_reasons.find_reason(vm)
                 is_unchanged = vm.earlier is not None and vm.earlier.why == reason
@@ -67,12 +67,12 @@ def _was_just_not_ready(observed: ObservedNodes, vm: str, now: datetime) -> bool
     if entry is None or completed_at is None:
         return False
     created = observed.ready[vm].created
-    if created and created > completed_at and abs(now - created) < JOINS_FOR:
+    if created and created > completed_at and abs(now - created) < MAX_AGE_OF_JOINING_NODE:
         return False  # the Node of a recreated VM becomes Ready for the first time
     return entry.why == Reason.NODE_NOT_READY and abs(now - entry.since) < READY_AGAIN_AFTER
 
 
-def _build_inputs(observed: ObservedNodes, now: datetime) -> dict[str, Input]:
+def _build_facts(observed: ObservedNodes, now: datetime) -> dict[str, VmFacts]:
     """What is known about each VM: those that the status reports first, then those that are lost now."""
     known, source = observed.status, observed.group.spec.source
     max_run_s = source.max_run_s if isinstance(source, InstanceConfig) else 0
@@ -92,7 +92,7 @@ def _build_inputs(observed: ObservedNodes, now: datetime) -> dict[str, Input]:
     }
     still = (name for name in observed.earlier if name not in outdated)
     return {
-        name: Input(
+        name: VmFacts(
             now=now,
             join_timeout=observed.join_timeout,
             chips=observed.chips,

@@ -1,7 +1,7 @@
 """Why is a VM of a slice, or its Node, not ready: the reasons, the most severe first.
 
 `RULES` is the specification: unless an earlier reason still holds (`find_reason`), the first rule that
-applies to the `Input` about a VM decides.
+applies to the `VmFacts` about a VM decides.
 """
 
 from collections.abc import Callable
@@ -16,10 +16,10 @@ from shared.ports.kubernetes.nodes import Node
 
 PLUGIN_LATE_AFTER = timedelta(minutes=2)
 """A Node that is Ready this long and does not offer all its chips lacks its device plugin."""
-STARTS_FOR = timedelta(minutes=5)
+MAX_START_OF_NODE = timedelta(minutes=5)
 """How long a new Node may take to start its network and its device plugin (a guess). A Node of a slice
 that was never complete is reported as not Ready only after this time."""
-JOINS_WITHIN = timedelta(minutes=10)
+MAX_JOIN_OF_VM = timedelta(minutes=10)
 """A VM of a complete slice was started at most this long before the slice was complete (a guess, for
 VMs that no longer exist)."""
 REJECTIONS = (Reason.JOIN_DENIED, Reason.JOIN_NOT_APPROVED)
@@ -31,7 +31,7 @@ WAITS = "PENDING"
 
 
 @dataclass(frozen=True)
-class Input:
+class VmFacts:
     """What is known about a VM that is not ready. Fields without a default are about the slice."""
 
     now: datetime
@@ -78,7 +78,7 @@ class Input:
         if self.instance is not None and self.instance.started is not None:
             started, margin = self.instance.started, CLOCKS_DIFFER_BY
         elif self.completed_at is not None:
-            started, margin = self.completed_at, JOINS_WITHIN
+            started, margin = self.completed_at, MAX_JOIN_OF_VM
         else:
             return False
         return self.now - started >= self.max_run - min(margin, self.max_run / 4)
@@ -112,7 +112,7 @@ class Input:
         if self.node is None or self.completed_at is not None:
             return False
         created = self.node.created
-        return created is not None and abs(self.now - created) < STARTS_FOR
+        return created is not None and abs(self.now - created) < MAX_START_OF_NODE
 
     @property
     def lacks_chips(self) -> bool:
@@ -123,7 +123,7 @@ class Input:
         return is_late and not self.node.offers(self.chips)
 
 
-RULES: tuple[tuple[Reason, Callable[[Input], bool]], ...] = (
+RULES: tuple[tuple[Reason, Callable[[VmFacts], bool]], ...] = (
     # An event reports that Compute Engine took the VM back. Nothing else shows this. A VM of a complete
     # slice that is gone by the time of the event counts as lost.
     (Reason.PREEMPTED, lambda vm: vm.event_loss == Reason.PREEMPTED and not vm.is_gone),
@@ -149,6 +149,6 @@ SEVERITY = {reason: rank for rank, (reason, _) in enumerate(RULES)}
 """The rank of each reason: the status reports the VMs with the most severe reasons first."""
 
 
-def find_reason(vm: Input) -> Reason:
+def find_reason(vm: VmFacts) -> Reason:
     """The reason that the VM is not ready: the earlier one if it holds, else the first that applies."""
     return vm.earlier_reason or next(reason for reason, applies in RULES if applies(vm))

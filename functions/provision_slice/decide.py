@@ -9,7 +9,7 @@ from shared.frame.plan import Action, Emit, Plan
 from shared.slices import create_or_release
 from shared.slices.actions import AnySliceAction, CreateSlice, build_actions
 from shared.slices.jobsets import Leader
-from shared.slices.provider import NameConflict, Slice
+from shared.slices.provider import RELEASE_AFTER, NameConflict, Slice
 from shared.slices.work import build_send
 from shared.triggers import routes
 
@@ -78,7 +78,7 @@ def _plan_pod(observed: observe.ObservedPod | observe.ObservedImpossible, now: d
         trigger=create_or_release.SliceTrigger.POD_RESYNC
         if observed.is_resync
         else create_or_release.SliceTrigger.POD,
-        need=waiting.find_need(observed.leader, observed.jobset),
+        need=waiting.find_pod_need(observed.leader, observed.jobset),
         phase=create_or_release.find_phase(existing),
         is_in_use=bool(observed.users),
         is_paused=observed.is_paused,
@@ -106,4 +106,7 @@ def _plan_pod(observed: observe.ObservedPod | observe.ObservedImpossible, now: d
         )
     row = create_or_release.find_row(situation)
     subject = existing if isinstance(existing, Slice) else desired
-    return Plan(row.outcome, first=build_actions(row, subject, words, observed.wording, now))
+    release_after = now + RELEASE_AFTER
+    return Plan(
+        row.outcome, first=build_actions(row, subject, words, observed.wording, release_after)
+    )

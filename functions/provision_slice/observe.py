@@ -151,7 +151,7 @@ def _observe_pod(work: SliceWork, leader: Leader) -> ObservedPod | ObservedImpos
     try:
         desired = waiting.build_desired(leader, provider)
     except InputError as error:
-        need = waiting.find_need(leader, cluster.find_jobset(leader.namespace, leader.jobset))
+        need = waiting.find_pod_need(leader, cluster.find_jobset(leader.namespace, leader.jobset))
         return ObservedImpossible(str(error), provider, has_opted_out=need is Need.OPTED_OUT)
     work.facts["slice"] = desired.name
     existing = provider.find(desired)

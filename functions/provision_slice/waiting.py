@@ -54,7 +54,7 @@ def find_wait_start(leader: Leader) -> datetime:
     return guess_time(next(times, None)) or parse_time(metadata["creationTimestamp"])
 
 
-def find_need(leader: Leader, jobset: Mapping[str, Any] | None) -> Need:
+def find_pod_need(leader: Leader, jobset: Mapping[str, Any] | None) -> Need:
     """Whether the Pod's JobSet needs a slice, and if not, why."""
     if jobset is None or "deletionTimestamp" in jobset["metadata"]:
         return Need.JOBSET_GONE

@@ -9,7 +9,7 @@ Triggers:
 - An operation of GKE has ended that created or deleted a node pool, or an update of one has failed. GKE
   changes only a few node pools at a time: the step selects some, and when an operation ends, the next.
 
-`slices.create_or_release.ROWS` decides about each slice, and `find_need` whether it is needed. It is not
+`slices.create_or_release.ROWS` decides about each slice, and `need.py` whether it is needed. It is not
 if its JobSet has ended, is gone or being deleted, has no such Job any more, or has been suspended for a
 time that is a setting, or if its Job has completed and is not restarted. The first observation of such a
 slice sets its release deadline, half a minute ahead, and the first one after the deadline (normally by

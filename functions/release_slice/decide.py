@@ -96,10 +96,11 @@ def plan_slice(one: ObservedSlice, now: datetime) -> Each:
     user = next(iter(one.users), "")
     words = {"name": existing.name, "failure": existing.message, "user": user, "why": why}
     row = one.find_row(now)
-    if "deletionTimestamp" in (one.jobset or {}).get("metadata", {}):
-        # The JobSet may be applied again when it is gone, which takes until its Pods have ended.
-        now += RELEASE_AFTER
-    return Each(existing.name, build_actions(row, existing, words, one.wording, now), row.outcome)
+    # A JobSet may be applied again when it is gone, which takes until its Pods have ended.
+    is_deleting = "deletionTimestamp" in (one.jobset or {}).get("metadata", {})
+    release_after = now + RELEASE_AFTER * (2 if is_deleting else 1)
+    actions = build_actions(row, existing, words, one.wording, release_after)
+    return Each(existing.name, actions, row.outcome)
 
 
 def plan_report(name: str, error: CallError, wording: Wording) -> Each | None:

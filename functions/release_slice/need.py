@@ -14,7 +14,7 @@ MAX_JOBS = 10_000
 """How many Jobs of one JobSet are compared by name: users can write billions of replicas."""
 
 
-def find_need(
+def find_slice_need(
     existing: Slice,
     jobset: Mapping[str, Any] | None,
     job: Mapping[str, Any] | None,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from functions.release_slice.need import find_jobset_of, find_need
+from functions.release_slice.need import find_jobset_of, find_slice_need
 from shared.base.names import JOBSET_GROUP, JOBSET_KIND, JOBSET_VERSION
 from shared.ports.errors import CallError
 from shared.settings import Settings
@@ -63,7 +63,7 @@ class ObservedSlice:
     def find_need(self, now: datetime) -> tuple[create_or_release.Need, str]:
         """Whether the JobSet needs the slice, and why not."""
         release = self.settings.suspended_release
-        return find_need(self.existing, self.jobset, self.job, now, release)
+        return find_slice_need(self.existing, self.jobset, self.job, now, release)
 
     def find_row(self, now: datetime) -> create_or_release.Row:
         """The row of the table for what was observed."""

@@ -9,7 +9,7 @@ from shared.base.timestamps import render_time
 from shared.frame.plan import Action, Emit
 from shared.ports.errors import CallError
 from shared.slices.create_or_release import Row, SliceAction
-from shared.slices.provider import RELEASE_AFTER, DesiredSlice, Slice, Wording
+from shared.slices.provider import DesiredSlice, Slice, Wording
 from shared.slices.work import SliceWork
 
 ResultT = TypeVar("ResultT")
@@ -101,10 +101,10 @@ def build_actions(
     subject: DesiredSlice | Slice | None,
     words: Mapping[str, str],
     wording: Wording,
-    now: datetime,
+    release_after: datetime,
 ) -> tuple[Action, ...]:
     """The actions of a row: its call and its Event. ``subject`` is the slice of the call, if there is
-    one."""
+    one, ``release_after`` the deadline, if the row sets one."""
     event, if_gone = (
         Emit(template.render(wording, words), once=row.is_event_written_once) if template else None
         for template in (row.event, row.if_gone)
@@ -115,7 +115,7 @@ def build_actions(
     if row.action is SliceAction.CREATE and isinstance(subject, DesiredSlice):
         return (CreateSlice(subject), *events)
     if row.action is SliceAction.SET_DEADLINE and isinstance(subject, Slice):
-        return (SetReleaseDeadline(subject, now + RELEASE_AFTER), *events)
+        return (SetReleaseDeadline(subject, release_after), *events)
     if row.action is SliceAction.REMOVE_DEADLINE and isinstance(subject, Slice):
         has_deadline = subject.release_after is not None
         return (RemoveReleaseDeadline(subject), *events) if has_deadline else events

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from functions.create_resources.actions import Insert, InsertResources, TakeOwnership
+from functions.create_resources.actions import InsertCall, InsertResources, TakeOwnership
 from functions.create_resources.decide import decide
 from functions.create_resources.observe import ObservedResources, ObservedUnreadable
 from functions.create_resources.user_template import find_template_violation
@@ -49,7 +49,7 @@ def inserts(plan: Plan) -> list[str]:
     return [insert.kind for insert in list_inserts(plan)]
 
 
-def list_inserts(plan: Plan) -> list[Insert]:
+def list_inserts(plan: Plan) -> list[InsertCall]:
     actions = (action for action in flat(plan) if isinstance(action, InsertResources))
     return [insert for action in actions for insert in action.inserts]
 

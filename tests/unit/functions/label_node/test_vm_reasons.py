@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from functions.label_node.vm_reasons import Input, find_reason
+from functions.label_node.vm_reasons import VmFacts, find_reason
 from shared.base.reasons import Reason
 from shared.node_groups.status import Pending
 from shared.ports.kubernetes.nodes import Node
@@ -19,7 +19,7 @@ from tests.unit.functions.label_node.objects import A, node, vm
 SECOND, MINUTE = timedelta(seconds=1), timedelta(minutes=1)
 
 
-def about(**facts: Any) -> Input:
+def about(**facts: Any) -> VmFacts:
     """Return a VM about which only the given facts are known, 15 minutes being the time to join."""
     slice_facts: dict[str, Any] = {
         "now": NOW,
@@ -28,16 +28,16 @@ def about(**facts: Any) -> Input:
         "max_run": None,
         "completed_at": None,
     }
-    return Input(**slice_facts | facts)
+    return VmFacts(**slice_facts | facts)
 
 
-def missing(status: str = "RUNNING", started: datetime = NOW - MINUTE, **facts: Any) -> Input:
+def missing(status: str = "RUNNING", started: datetime = NOW - MINUTE, **facts: Any) -> VmFacts:
     """Return a VM that was read and has no Node."""
     is_down = status not in ("RUNNING", "PENDING")
     return about(exists=True, instance=vm(A, status, started), is_down=is_down, **facts)
 
 
-def joined(its_node: Node, **facts: Any) -> Input:
+def joined(its_node: Node, **facts: Any) -> VmFacts:
     """Return a VM with a Node."""
     return about(node=its_node, **facts)
 
@@ -56,7 +56,7 @@ DAY: dict[str, Any] = {"max_run": timedelta(hours=24), "event_loss": Reason.NODE
 HALF_HOUR: dict[str, Any] = {"max_run": 30 * MINUTE, "event_loss": Reason.NODE_LOST}
 REJECTED: dict[str, Any] = {"new_rejection": Reason.JOIN_DENIED}
 
-CASES: dict[str, tuple[Input, str]] = {
+CASES: dict[str, tuple[VmFacts, str]] = {
     # The earlier reason
     "a VM that was not read keeps its reason": (about(earlier=reported("JoinDenied")), "JoinDenied"),
     "a read contradicts the reason": (about(earlier=reported("JoinDenied"), is_outdated=True), "AwaitingNodeJoin"),
@@ -144,6 +144,6 @@ CASES: dict[str, tuple[Input, str]] = {
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_the_first_rule_that_applies_decides(case: tuple[Input, str]) -> None:
+def test_the_first_rule_that_applies_decides(case: tuple[VmFacts, str]) -> None:
     given, reason = case
     assert find_reason(given) == reason

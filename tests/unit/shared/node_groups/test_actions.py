@@ -13,7 +13,7 @@ import pytest
 
 from functions.create_resources.actions import (
     SEEN_EVERYWHERE_AFTER,
-    Insert,
+    InsertCall,
     InsertResources,
     TakeOwnership,
 )
@@ -103,7 +103,7 @@ def entries(state: State, others_since: Any = LONG_AGO) -> Status:
 
 
 def insert(kind: str = POLICY) -> InsertResources:
-    return InsertResources((Insert(kind, SPEC, {"name": RESOURCE}),), CreationReport({}, ()))
+    return InsertResources((InsertCall(kind, SPEC, {"name": RESOURCE}),), CreationReport({}, ()))
 
 
 def error(http: int, reason: str) -> CallError:
