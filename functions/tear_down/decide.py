@@ -9,7 +9,7 @@ from functions.tear_down.actions import DeleteResources, RemoveFinalizer, Revoke
 from shared.frame.plan import Action, Each, Plan, Send
 from shared.node_groups import readiness
 from shared.node_groups.actions import DeleteNode, PatchNode
-from shared.node_groups.lifecycle import ResourceAction, Transition, announce_deletion
+from shared.node_groups.lifecycle import ResourceAction, Transition, begin_deletion
 from shared.node_groups.membership import build_node_patch, may_match
 from shared.node_groups.node_group import NodeGroup
 from shared.node_groups.status import MIG, Counts, Resource, State
@@ -45,7 +45,7 @@ def find_gone(work: GroupWork) -> dict[str, Resource]:
         transitions = _advance_all(observed, work.now)
         found = ((kind, one.resource) for kind, one in transitions.items())
         return {kind: entry for kind, entry in found if entry.state is State.GONE}
-    if not isinstance(group, NodeGroup) or not observe.is_announced(group, work.status):
+    if not isinstance(group, NodeGroup) or not observe.is_deletion_begun(group, work.status):
         return {}
     entries = work.status.resources.items()
     return {kind: entry for kind, entry in entries if entry.state is State.GONE}
@@ -61,9 +61,9 @@ def _plan_beginning(observed: observe.ObservedBeginning, now: datetime) -> Plan:
         if not node.is_unschedulable
     ]
     first: list[Action] = []
-    if not observe.is_announced(group, known):
+    if not observe.is_deletion_begun(group, known):
         # The first status of the deletion is without the errors of the creation.
-        resources = announce_deletion(known.resources, group.resource_name, now)
+        resources = begin_deletion(known.resources, group.resource_name, now)
         counts = known.counts if observed.note else replace(known.counts, joined=joined)
         known = replace(
             known, observed_generation=group.generation, resources=resources, counts=counts

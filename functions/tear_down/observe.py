@@ -56,7 +56,7 @@ class ObservedRemains:
         """Whether another invocation may be deleting the Nodes at this moment: it has just written that
         the MIG is gone."""
         mig = self.status.resources.get(MIG)
-        if self.is_continuation or not is_announced(self.group, self.status) or mig is None:
+        if self.is_continuation or not is_deletion_begun(self.group, self.status) or mig is None:
             return False
         since = mig.since if mig.state is State.GONE else None
         return since is not None and abs(now - since) < _LONGEST_INVOCATION
@@ -84,7 +84,7 @@ class ObservedBeginning:
     def is_prepared(self) -> bool:
         """Whether nothing is left to prepare. Otherwise one attempt is made before the MIG's delete."""
         all_cordoned = all(node.is_unschedulable for node in self.vm_nodes)
-        return is_announced(self.group, self.status) and all_cordoned and not self.note
+        return is_deletion_begun(self.group, self.status) and all_cordoned and not self.note
 
 
 @dataclass(frozen=True)
@@ -115,12 +115,13 @@ def observe(work: GroupWork) -> Observed:
         return observed
     # A status that tear_down has not written may be outdated, also about a resource that it calls GONE:
     # create_resources has found that somebody else had deleted it. So the resource is read again.
-    is_written, mig = is_announced(group, work.status), work.status.resources.get(MIG)
-    is_mig_gone = is_written and mig is not None and mig.state is State.GONE
-    is_begun = is_written and mig is not None and mig.state is State.DELETING and mig.operation
+    has_begun = is_deletion_begun(group, work.status)
+    mig = work.status.resources.get(MIG) if has_begun else None
+    is_mig_gone = mig is not None and mig.state is State.GONE
+    is_mig_deleting = mig is not None and mig.state is State.DELETING and mig.operation
     # The status must be written first. After that, each invocation tries once to cordon what is left;
     # its second observation goes on, whatever is left.
-    if not is_written or (work.is_first_observation and not is_mig_gone and not is_begun):
+    if not has_begun or (work.is_first_observation and not is_mig_gone and not is_mig_deleting):
         beginning = ObservedBeginning(group, work.status)
         try:
             with work.reserve(SECONDS_FOR_OTHER_CALLS):
@@ -136,7 +137,7 @@ def observe(work: GroupWork) -> Observed:
         observed = _observe_resource(work, observed, MIG)
         is_gone = advance(observed, MIG, work.now).resource.state is State.GONE
         if observed.found.get(MIG) is not None and not is_gone:
-            return observed if is_begun else _observe_nodes_and_vms(work, observed)
+            return observed if is_mig_deleting else _observe_nodes_and_vms(work, observed)
     # The MIG was not found, now or before, or was never ours. If it may still arrive, nothing is deleted
     # yet: then these reads only show what is gone already.
     kinds = list_kinds(group, work.status)
@@ -170,7 +171,7 @@ def _find_vms_left(work: GroupWork, group: NodeGroup, nodes: Iterable[Node]) -> 
     return frozenset(name for name, vm in found.items() if vm is not None)
 
 
-def is_announced(group: NodeGroup, known: Status) -> bool:
+def is_deletion_begun(group: NodeGroup, known: Status) -> bool:
     """Whether tear_down has written the status of the deletion.
 
     A deletion increments the generation, and only tear_down then writes observedGeneration.

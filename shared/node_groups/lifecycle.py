@@ -308,7 +308,7 @@ def is_surely_absent(kind: str, resource: Resource, now: datetime) -> bool:
     return if_absent.resource.state is State.GONE
 
 
-def announce_deletion(
+def begin_deletion(
     resources: Mapping[str, Resource], name: str, now: datetime
 ) -> dict[str, Resource]:
     """The entries at the beginning of a deletion. ``name``: of the group's resources.
