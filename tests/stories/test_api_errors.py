@@ -187,7 +187,7 @@ def test_a_slice_in_a_project_that_is_not_served_any_more_is_not_deleted_until_i
         f"{unserved}Add the project to this variable, and the group continues within an hour. Until "
         "then its resources there are not deleted, even if the group is."
     )
-    calls = len(harness.simulation.gce.calls.records)
+    calls = len(_calls_about_the_group(harness))
     harness.delete(NAME)
     helpers.until(harness, lambda: "Nothing is deleted" in helpers.condition_of(harness)[2])
     harness.run_for(20 * MINUTE)
@@ -197,7 +197,7 @@ def test_a_slice_in_a_project_that_is_not_served_any_more_is_not_deleted_until_i
         "the finalizer tpu-functions.dev/cleanup."
     )
     assert helpers.condition_of(harness) == ("False", "InvalidSpec", message)
-    assert len(harness.simulation.gce.calls.records) == calls
+    assert len(_calls_about_the_group(harness)) == calls
     harness.configure(projects=frozenset({PROJECT}))
     helpers.until_reason(harness, "DeletingMIG", timeout=30 * MINUTE)
     assert harness.simulation.gce.calls.writes() == writes + 1
