@@ -8,19 +8,20 @@ tokens:
   tokens, so with it the token of any VM is enough for any Node's certificate.
 - The step itself publishes the requests for which it had no time.
 
-A request is approved if it has exactly the form that a kubelet sends, its Node has the name of a VM
-that the MIG of a group lists as its member, and that VM's metadata holds the token of the requester.
+inject_token makes a token only for a member of a group's MIG, and the API server adds the token's owner,
+this VM's name and id, to each request (`SigningRequest.vm`). A request is approved if it has exactly the
+form that a kubelet sends, is for the Node of the token's owner, and this VM's metadata holds the token.
 This installation must serve the group's project, and the group must not be being deleted.
 
-A request is denied only if it can never become valid: it has another form, or its Node name is not
-formed like the name of a group's VM. Its token is revoked, because a denied kubelet makes a new request
-every 32 seconds.
+A request is denied only if it can never become valid: it has another form, or is for another Node than
+its token's owner. Its token is revoked, because a denied kubelet makes a new request every 32 seconds.
 
 Any other request stays pending, with one of these outcomes:
 
 - ``Pending``, while the obstacle may end by itself: for example, an API is unavailable.
-- ``NotApproved``, if the VM holds another token, if the Node name is a VM's name with a domain, and for
-  any obstacle that lasts longer than two minutes.
+- ``NotApproved``, if the Node name is a VM's name with a domain, and for any obstacle that lasts longer
+  than two minutes.
+- ``RenewedToken``, if the VM holds another token: it makes a new request. Nothing is reported.
 - ``Deleting``, if the group is being deleted.
 - ``SpentToken``, if the VM has joined since its last start: its token is revoked again.
 
@@ -30,9 +31,9 @@ A revoked token stays in its VM's metadata, and inject_token may create its Secr
 then makes another request of a wrong form, it is denied again.
 
 The step writes no status, because a group's start makes as many requests as it has VMs. It triggers
-label_node, which reports the requests that are denied or NotApproved on the group. A request that is
-denied, late, or approved by another, or whose approval the API server rejects, also gets a log line of
-its own.
+label_node, which reports at the owner of the token that a request is denied or NotApproved. A request
+that is denied, late, or approved by another, or whose approval the API server rejects, also gets an
+Event and a log line, once an hour for each owner and cause (`actions.Report`).
 """
 
 from functions.approve_join import decide, observe

@@ -1,11 +1,13 @@
 """Approve or deny the request of a kubelet, revoke its token, and write a log line about it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from shared.base.signing_requests import SigningRequest
 from shared.frame.plan import Send, Work
 from shared.ports.errors import CallError
+from shared.ports.kubernetes.events import Event
 from shared.triggers import routes
 
 _PERMANENT_ERRORS = (400, 403, 422)
@@ -13,6 +15,60 @@ _PERMANENT_ERRORS = (400, 403, 422)
 DENIED, NOT_APPROVED, ELSEWHERE = "Denied", "NotApproved", "ApprovedElsewhere"
 """The outcomes that may get a log line of their own, with the prefix ``Join``. An alert in
 infra/terraform counts these lines."""
+_VERBS = {DENIED: "is denied", NOT_APPROVED: "is not approved", ELSEWHERE: "is approved"}
+
+
+def build_secret_reference(token_id: str) -> dict[str, Any]:
+    """The object of an Event about a token that belongs to no group: its Secret, which is not read."""
+    metadata = {"name": f"bootstrap-token-{token_id}", "namespace": "kube-system"}
+    metadata |= {"uid": "", "resourceVersion": ""}
+    return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata}
+
+
+@dataclass(frozen=True)
+class Report:
+    """Write an Event and a line to the log about a request: once an hour for each owner of a token and
+    cause, because the line is written only with a new Event.
+
+    ``about`` is the object of the Event.
+    """
+
+    outcome: str
+    note: str
+    request: SigningRequest
+    about: Mapping[str, Any] = field(repr=False)
+    node: str = ""
+    group: str = ""
+
+    def apply(self, work: Work) -> None:
+        request, is_new = self.request, True
+        owner = f" of VM {request.vm}" if request.vm else ""
+        text = (
+            f"Signing request {request.name} by token {request.token_id}{owner} "
+            f"{_VERBS[self.outcome]}: {self.note}."
+        )
+        # The holder of a token chooses the words of a denial.
+        cause = "" if self.outcome == DENIED else self.note
+        key = f"{request.vm or request.token_id}: {cause}"
+        with work.best_effort():
+            event = Event(f"Join{self.outcome}", text, is_warning=True, key=key)
+            is_new = work.cluster.emit_once(self.about, event, work.now)
+        if not is_new:
+            return
+        write = work.log.warning if self.outcome == NOT_APPROVED else work.log.error
+        write(
+            f"approve_join: Join{self.outcome}",
+            step=routes.APPROVE_JOIN,
+            decision=f"Join{self.outcome}",
+            group=self.group,
+            vm=request.vm,
+            request=request.name,
+            node=self.node,
+            note=self.note,
+        )
+
+    def describe(self) -> str:
+        return f"report the signing request {self.request.name}: {self.outcome}"
 
 
 @dataclass(frozen=True)
@@ -36,9 +92,8 @@ class Approve:
     """Approve a request. A permanent rejection by the API server is reported; the plan continues."""
 
     decision: WriteDecision
-    node: str
-    group: str
-    if_rejected: tuple[Send, ...] = field(default=(), repr=False)
+    if_rejected: Report
+    triggers: tuple[Send, ...] = field(default=(), repr=False)
 
     def apply(self, work: Work) -> None:
         try:
@@ -49,10 +104,9 @@ class Approve:
             may_change = error.http == 403 and not work.trigger.is_redelivered
             if error.http not in _PERMANENT_ERRORS or may_change:
                 raise
-            name = self.decision.name
-            work.facts.setdefault("rejected", []).append(name)
-            Report(NOT_APPROVED, str(error), name, self.node, self.group).apply(work)
-            for send in self.if_rejected:
+            work.facts.setdefault("rejected", []).append(self.decision.name)
+            replace(self.if_rejected, note=str(error)).apply(work)
+            for send in self.triggers:
                 with work.best_effort():
                     send.apply(work)
 
@@ -61,57 +115,27 @@ class Approve:
 
 
 @dataclass(frozen=True)
-class Report:
-    """Write a line about a request to the log."""
-
-    outcome: str
-    note: str
-    request: str
-    node: str = ""
-    group: str = ""
-
-    def apply(self, work: Work) -> None:
-        write = work.log.warning if self.outcome == NOT_APPROVED else work.log.error
-        write(
-            f"approve_join: Join{self.outcome}",
-            step=routes.APPROVE_JOIN,
-            decision=f"Join{self.outcome}",
-            group=self.group,
-            request=self.request,
-            node=self.node,
-            note=self.note,
-        )
-
-    def describe(self) -> str:
-        return f"report the signing request {self.request}: {self.outcome}"
-
-
-@dataclass(frozen=True)
 class Revoke:
     """Revoke the token with which a request was made.
 
     A Secret may be one that this system has not created: then an admission policy does not let the step
-    delete it. That is reported with ``outcome``, and the plan goes on.
+    delete it. That is reported as not approved, and the plan goes on.
     """
 
-    token_id: str
-    request: str
-    node: str = ""
-    group: str = ""
-    outcome: str = DENIED
+    if_rejected: Report
 
     def apply(self, work: Work) -> None:
+        token_id = self.if_rejected.request.token_id
         try:
-            work.cluster.delete_token_secret(self.token_id)
+            work.cluster.delete_token_secret(token_id)
         except CallError as error:
             if error.http not in _PERMANENT_ERRORS:
                 raise
             note = (
-                f"its token {self.token_id} could not be revoked: {error}. Delete the Secret "
-                f"bootstrap-token-{self.token_id} in kube-system: until then its holder makes new "
-                "requests"
+                f"its token {token_id} could not be revoked: {error}. Delete the Secret "
+                f"bootstrap-token-{token_id} in kube-system: until then its holder makes new requests"
             )
-            Report(self.outcome, note, self.request, self.node, self.group).apply(work)
+            replace(self.if_rejected, outcome=NOT_APPROVED, note=note).apply(work)
 
     def describe(self) -> str:
-        return f"revoke the token {self.token_id}"
+        return f"revoke the token {self.if_rejected.request.token_id}"

@@ -7,18 +7,16 @@ from datetime import datetime, timedelta
 from functions.approve_join import actions
 from functions.approve_join.actions import DENIED, ELSEWHERE, NOT_APPROVED
 from functions.approve_join.observe import Candidate, ObservedRequests, find_token_of_vm
-from shared.base.names import APPROVED_BY_US, BOOTSTRAP_GROUP, find_resource_name
+from shared.base.names import APPROVED_BY_US, BOOTSTRAP_GROUP
 from shared.base.signing_requests import TOO_OLD_AFTER
-from shared.frame.plan import Action, Each, Emit, Plan, Send, join_outcomes, plan_unread
-from shared.node_groups import status
+from shared.frame.plan import Action, Each, Plan, Send, join_outcomes, plan_unread
 from shared.node_groups.membership import had_node
 from shared.node_groups.node_group import AnyGroup, NodeGroup
 from shared.node_groups.work import message_about
-from shared.ports.kubernetes.events import Event
 from shared.triggers import routes
 from shared.triggers.message import Cause, message_about_requests
 
-SPENT = "SpentToken"
+SPENT, RENEWED = "SpentToken", "RenewedToken"
 LATE_AFTER = timedelta(minutes=2)
 """A request that is pending longer is reported, whatever the obstacle, unless its group is being
 deleted."""
@@ -32,7 +30,10 @@ def decide(observed: ObservedRequests, now: datetime) -> Plan:
     each = tuple(
         Each(one.name, part)
         for one in assessments
-        for part in (tuple(one.list_decisions(now)), tuple(one.list_reports()))
+        for part in (
+            tuple(one.list_decisions(now)),
+            (one.build_report(),) if one.is_reported else (),
+        )
         if part
     )
     failed = [one.candidate.error for one in assessments if one.candidate.error is not None]
@@ -51,7 +52,7 @@ def decide(observed: ObservedRequests, now: datetime) -> Plan:
         note="; ".join(f"{one.name}: {one.why}" for one in assessments if one.why),
         facts=fields[0] if len(fields) == 1 else {},
         needs_attention=any(
-            one.has_log_line or one.outcome in (DENIED, NOT_APPROVED) for one in assessments
+            one.is_reported or one.outcome in (DENIED, NOT_APPROVED) for one in assessments
         ),
     )
 
@@ -63,16 +64,12 @@ class _Assessment:
     candidate: Candidate
     outcome: str
     why: str = ""
-    has_log_line: bool = False
-    """Whether it gets a log line of its own. An alert counts these lines."""
+    is_reported: bool = False
+    """Whether it gets an Event and a log line of its own. An alert counts these lines."""
 
     @property
     def name(self) -> str:
         return self.candidate.request.name
-
-    @property
-    def group_key(self) -> str:
-        return self.candidate.group.key if self.candidate.group is not None else ""
 
     def list_decisions(self, now: datetime) -> Iterator[Action]:
         """The actions that approve or deny the request; none if it stays as it is."""
@@ -83,31 +80,25 @@ class _Assessment:
             )
             approval = self._build_decision("Approved", APPROVED_BY_US, message)
             # If the API server rejects the approval, label_node reports it like a missing one.
-            if_rejected = tuple(_plan_triggers([replace(self, outcome=NOT_APPROVED)], now))
-            yield actions.Approve(approval, node, self.group_key, if_rejected)
+            rejected = replace(self, outcome=NOT_APPROVED)
+            triggers = tuple(_plan_triggers([rejected], now))
+            yield actions.Approve(approval, rejected.build_report(), triggers)
         is_own = find_token_of_vm(self.candidate, now) == request.token_id
         if self.outcome == SPENT and self.candidate.has_node and is_own:
             # label_node has revoked it, but the call may have failed, or a late write may have followed.
-            yield actions.Revoke(request.token_id, request.name, node, self.group_key, NOT_APPROVED)
+            yield actions.Revoke(self.build_report())
         if self.outcome == DENIED:
             # The token first: after a crash in between, the request is still pending and is denied.
-            yield actions.Revoke(request.token_id, request.name, node, self.group_key)
+            yield actions.Revoke(self.build_report())
             yield self._build_decision("Denied", "DeniedByTpuFunctions", f"Denied: {self.why}.")
 
-    def list_reports(self) -> Iterator[Action]:
+    def build_report(self) -> actions.Report:
         """The Event and the log line about the request."""
-        request, subject = self.candidate.request, self.candidate.subject
-        if self.outcome == DENIED:
-            group = self.candidate.group
-            about = group.raw if group is not None else self.candidate.raw
-            text = (
-                f"Signing request {request.name} by token {request.token_id} is denied: {self.why}."
-            )
-            # One Event for all requests of a token: its holder may make one every half minute.
-            event_key = f"{request.token_id}: {self.why}"
-            yield Emit(Event("JoinDenied", text, is_warning=True, key=event_key), about, once=True)
-        if self.has_log_line:
-            yield actions.Report(self.outcome, self.why, request.name, subject.node, self.group_key)
+        request, group = self.candidate.request, self.candidate.group
+        secret = actions.build_secret_reference(request.token_id)
+        about, key = (secret, "") if group is None else (group.raw, group.key)
+        node = self.candidate.subject.node
+        return actions.Report(self.outcome, self.why, request, about, node, key)
 
     def _build_decision(self, kind: str, reason: str, message: str) -> actions.WriteDecision:
         condition = {"type": kind, "status": "True", "reason": reason, "message": message}
@@ -115,37 +106,33 @@ class _Assessment:
 
 
 def _assess(candidate: Candidate, now: datetime) -> _Assessment:
-    request, subject, group = candidate.request, candidate.subject, candidate.group
+    request, node, vm = candidate.request, candidate.subject.node, candidate.vm
     if request.is_approved_elsewhere:
         why = (
             f"another approver has approved it ({request.approver}), so a token of the group "
             f"{BOOTSTRAP_GROUP} is enough for any Node's certificate. Remove the binding or the "
             "approver that allows it"
         )
-        return _Assessment(candidate, ELSEWHERE, why, has_log_line=True)
+        return _Assessment(candidate, ELSEWHERE, why, is_reported=True)
     if request.is_decided:
         return _Assessment(candidate, "Decided")
-    if subject.violation:
-        return _Assessment(candidate, DENIED, subject.violation, has_log_line=True)
-    if group is not None and group.deleting is not None:
+    if candidate.violation:
+        return _Assessment(candidate, DENIED, candidate.violation, is_reported=True)
+    if candidate.group is not None and candidate.group.deleting is not None:
         return _Assessment(candidate, "Deleting")
     is_late = now - request.created >= LATE_AFTER
-    if not find_resource_name(subject.node):
-        vm = subject.node.partition(".")[0]
-        if find_resource_name(vm):
-            why = f"{subject.node} must be the VM's name alone: register the kubelet as {vm}"
-            return _Assessment(candidate, NOT_APPROVED, why, is_late)
-        why = f"{subject.node} is not the name of a TPUNodeGroup's VM"
-        return _Assessment(candidate, DENIED, why, has_log_line=True)
+    if node != vm:
+        why = f"its Node must have the VM's name alone: register the kubelet as {vm}"
+        return _Assessment(candidate, NOT_APPROVED, why, is_late)
     if _has_joined(candidate, now):
-        return _Assessment(candidate, SPENT, f"VM {subject.node} has joined: its token is spent")
+        return _Assessment(candidate, SPENT, f"VM {vm} has joined: its token is spent")
+    if find_token_of_vm(candidate, now) not in ("", request.token_id):
+        why = f"VM {vm} has got another token since: it makes a request with that one"
+        return _Assessment(candidate, RENEWED, why)
     obstacle = _find_obstacle(candidate, now)
     if not obstacle:
         return _Assessment(candidate, "Approving")
-    # A wrong token is reported on the group immediately (NotApproved), and in the log when it is late.
-    has_other_token = find_token_of_vm(candidate, now) not in ("", request.token_id)
-    outcome = NOT_APPROVED if is_late or has_other_token else "Pending"
-    return _Assessment(candidate, outcome, obstacle, has_log_line=is_late)
+    return _Assessment(candidate, NOT_APPROVED if is_late else "Pending", obstacle, is_late)
 
 
 def _has_joined(candidate: Candidate, now: datetime) -> bool:
@@ -156,8 +143,7 @@ def _has_joined(candidate: Candidate, now: datetime) -> bool:
     group, instance = candidate.group, candidate.instance
     if instance is None or not isinstance(group, NodeGroup):
         return False
-    known = status.parse(group.raw.get("status"))
-    return candidate.has_node or had_node(group, known, instance, now)
+    return candidate.has_node or had_node(group, candidate.status, instance, now)
 
 
 def _find_obstacle(candidate: Candidate, now: datetime) -> str:
@@ -175,36 +161,26 @@ def _find_obstacle(candidate: Candidate, now: datetime) -> str:
         return f"this installation does not serve the project of group {group.key}"
     if instance is None:
         return f"Compute Engine has no VM {node}"
-    if not instance.is_member:
-        return f"the MIG {group.resource_name} does not list VM {node} as its member"
-    token_id = find_token_of_vm(candidate, now)
-    if not token_id:
+    if instance.id != candidate.request.vm_id:
+        return f"its token belongs to an earlier VM {node}"
+    if not find_token_of_vm(candidate, now):
         return f"the metadata of VM {node} holds no token"
-    if token_id != candidate.request.token_id:
-        return (
-            f"VM {node} holds the token {token_id}, but the request was made with "
-            f"{candidate.request.token_id}: the token was renewed, or it belongs to another VM"
-        )
     return ""
 
 
 def _plan_triggers(assessments: Sequence[_Assessment], now: datetime) -> Iterator[Send]:
-    """Trigger label_node once for each group and cause: it reports at the VMs what delays them.
-
-    A denied request with another token than this VM's is reported like one that is not approved: the
-    VM's own request may still be approved.
-    """
+    """Trigger label_node once for each group and cause, if the status does not report it yet: it reports
+    at the VMs that own the tokens what delays them."""
     vms: dict[tuple[str, Cause], dict[str, None]] = {}
     groups: dict[str, AnyGroup] = {}
     for one in assessments:
-        group, request = one.candidate.group, one.candidate.request
+        group, vm = one.candidate.group, one.candidate.request.vm
         if group is None or one.outcome not in (DENIED, NOT_APPROVED):
             continue
-        has_own_token = find_token_of_vm(one.candidate, now) == request.token_id
-        is_final = one.outcome == DENIED and has_own_token
-        cause = Cause.JOIN_DENIED if is_final else Cause.JOIN_NOT_APPROVED
+        cause = Cause.JOIN_DENIED if one.outcome == DENIED else Cause.JOIN_NOT_APPROVED
+        if any(known.name == vm and known.why == cause for known in one.candidate.status.pending):
+            continue
         groups[group.uid] = group
-        vm = one.candidate.subject.node.partition(".")[0]
         vms.setdefault((group.uid, cause), {})[vm] = None
     for (uid, cause), names in vms.items():
         yield Send(routes.LABEL_NODE, (message_about(groups[uid], cause, now, vms=tuple(names)),))

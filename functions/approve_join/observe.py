@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
@@ -13,8 +13,8 @@ from shared.base.signing_requests import SigningRequest, find_signing_request
 from shared.frame.plan import Work
 from shared.node_groups import node_group, status
 from shared.node_groups.bootstrap import find_token
-from shared.node_groups.membership import mark_members
 from shared.node_groups.node_group import AnyGroup, NodeGroup
+from shared.node_groups.status import Status
 from shared.ports.errors import CallError, OutOfTimeError
 from shared.ports.gce.values import Instance
 from shared.ports.kubernetes.nodes import parse_node
@@ -25,18 +25,39 @@ SECONDS_FOR_WRITING = 15.0
 
 @dataclass(frozen=True)
 class Candidate:
-    """A request with the group and the VM of its Node, as far as they were found."""
+    """A request with the group of its token's owner, and with the VM of its Node, as far as they were
+    found."""
 
     request: SigningRequest
     subject: Subject
     raw: Mapping[str, Any] = field(default_factory=dict, repr=False)
     group: AnyGroup | None = None
+    """The group of the VM that the token belongs to."""
+    status: Status = field(default_factory=Status)
     is_served: bool = True
     instance: Instance | None = None
     has_node: bool = False
     """Whether a Node records that the VM has joined: its token is spent."""
     error: CallError | None = None
     """The error if the group or the VM could not be read."""
+
+    @property
+    def vm(self) -> str:
+        """The VM of the Node: its name up to the first dot."""
+        return self.subject.node.partition(".")[0]
+
+    @property
+    def violation(self) -> str:
+        """Why the request can never become valid; empty if it can."""
+        request, vm = self.request, self.vm
+        if self.subject.violation:
+            return self.subject.violation
+        if not find_resource_name(vm):
+            return f"{self.subject.node} is not the name of a TPUNodeGroup's VM"
+        if request.vm == vm:
+            return ""
+        whose = f"VM {request.vm}" if request.vm else "no VM"
+        return f"it is for the Node of VM {vm}, and its token belongs to {whose}"
 
 
 @dataclass(frozen=True)
@@ -76,30 +97,35 @@ def observe(work: Work) -> ObservedRequests:
 
 
 def find_candidate(work: Work, cache: Cache, name: str) -> Candidate | None:
-    """Read a request, its group and its VM. ``None`` if the request is gone or not by our token."""
+    """Read a request, the group of its token's owner and, if it may be approved, the VM. ``None`` if the
+    request is gone or not by our token."""
     raw = work.cluster.find_signing_request(name)
     request = find_signing_request(raw) if raw is not None else None
     if raw is None or request is None:
         return None
-    if request.is_decided:
+    if request.is_decided and not request.is_approved_elsewhere:
         return Candidate(request, Subject(""))
-    subject = read_subject(raw)
-    vm = subject.node.partition(".")[0]  # a name with a domain is reported, see approve_join
-    resource_name = find_resource_name(vm)
+    candidate = Candidate(request, read_subject(raw), raw)
+    resource_name = find_resource_name(request.vm)
     if not resource_name:
-        return Candidate(request, subject, raw)
-    group: AnyGroup | None = None
+        return candidate
     try:
         group = cache.find_group(resource_name)
+        if group is not None:
+            candidate = replace(candidate, group=group, status=status.parse_of(group))
         if not isinstance(group, NodeGroup) or group.deleting is not None:
-            return Candidate(request, subject, raw, group)
+            return candidate
+        if candidate.violation or request.is_decided:
+            return candidate
         if not work.settings.serves(group.spec.project):
-            return Candidate(request, subject, raw, group, is_served=False)
-        instance = cache.find_instance(group, vm)
-        has_node = instance is not None and instance.id in cache.list_proved_ids(group)
+            return replace(candidate, is_served=False)
+        instance = cache.find_instance(group, candidate.vm)
+        may_have_joined = candidate.status.counts.joined > 0
+        proved_ids = cache.list_proved_ids(group) if instance and may_have_joined else ()
     except CallError as error:
-        return Candidate(request, subject, raw, group, error=error)
-    return Candidate(request, subject, raw, group, instance=instance, has_node=has_node)
+        return replace(candidate, error=error)
+    has_node = instance is not None and instance.id in proved_ids
+    return replace(candidate, instance=instance, has_node=has_node)
 
 
 class Cache:
@@ -115,15 +141,12 @@ class Cache:
         """The VM in the group's project and zone. A VM's name is unique: it contains the group's."""
         if vm not in self._instances:
             spec = group.spec
-            found = self._work.gce.find_instance(spec.project, spec.zone, vm)
-            self._instances |= mark_members(self._work, group, {vm: found})
+            self._instances[vm] = self._work.gce.find_instance(spec.project, spec.zone, vm)
         return self._instances[vm]
 
     def list_proved_ids(self, group: NodeGroup) -> frozenset[str]:
         """The ids of the VMs that have joined, by the labels of the group's Nodes."""
         name = group.resource_name
-        if not status.parse(group.raw.get("status")).counts.joined:
-            return frozenset()  # a slice that starts
         if name not in self._proved_ids:
             nodes = map(parse_node, self._work.cluster.list_recent_nodes(name, self._work.now))
             self._proved_ids[name] = frozenset(node.proved_vm_id for node in nodes)

@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from shared.base.names import BOOTSTRAP_GROUP, TOKEN_KEY
+from shared.base.names import TOKEN_KEY
+from shared.base.signing_requests import token_groups
 from shared.node_groups.bootstrap import KUBEADM_GROUP, Token, token_secret
 from shared.node_groups.node_group import Spec
 from shared.node_groups.work import GroupWork
@@ -40,6 +41,7 @@ class CreateSecret:
 
     token: Token
     vm: str
+    vm_id: str
 
     def apply(self, work: GroupWork) -> None:
         is_external = work.settings.join_approval is JoinApproval.EXTERNAL
@@ -47,7 +49,7 @@ class CreateSecret:
             self.token,
             resource_name=work.group.resource_name,
             vm=self.vm,
-            bootstrap_group=KUBEADM_GROUP if is_external else BOOTSTRAP_GROUP,
+            bootstrap_group=KUBEADM_GROUP if is_external else token_groups(self.vm, self.vm_id),
         )
         try:
             work.cluster.create_token_secret(manifest)

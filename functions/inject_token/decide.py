@@ -96,7 +96,7 @@ def _plan_injection(observed: ObservedVms, vm: Vm, now: datetime) -> Iterator[Ac
     metadata = {**vm.instance.metadata, **added}
     if metadata != vm.instance.metadata:  # also after a rotation of the cluster's CA
         yield SetMetadata(observed.group.spec, vm.instance, metadata)
-    yield CreateSecret(token, vm.instance.name)
+    yield CreateSecret(token, vm.instance.name, vm.instance.id)
     if vm.token is not None:
         yield RevokeIfJoined(token.id, vm.instance.name)
 

@@ -153,7 +153,7 @@ locals {
       reducer  = "REDUCE_SUM"
       group_by = ["metric.labels.decision"]
       runbook  = "a-join-was-not-approved"
-      advice   = "JoinDenied: the holder of a bootstrap token requested something that no kubelet requests. A token of tpu-functions is revoked; for another token, the line names the Secret to delete. JoinNotApproved: a request has been pending for two minutes, because the VM holds another token or cannot be read. JoinApprovedElsewhere: the cluster itself approves requests by tpu-functions' tokens, so that each token can join as any Node. The lines name the request and the reason: `gcloud logging read 'jsonPayload.decision:\"Join\" AND resource.labels.service_name=\"${local.function_names["approve_join"]}\"' --project=${var.project_id} --freshness=1h --format='value(jsonPayload.note)'`."
+      advice   = "JoinDenied: with a VM's bootstrap token, something was requested that its kubelet does not request. The token is revoked. JoinNotApproved: a request has been pending for two minutes, because the VM cannot be read or does not exist, or a token could not be revoked: then the line names the Secret to delete. JoinApprovedElsewhere: the cluster itself approves requests by tpu-functions' tokens, so that each token can join as any Node. Once an hour for each VM and cause, a line names the VM that owns the token, the request and the reason: `gcloud logging read 'jsonPayload.decision:\"Join\" AND resource.labels.service_name=\"${local.function_names["approve_join"]}\"' --project=${var.project_id} --freshness=1h --format='value(jsonPayload.vm,jsonPayload.note)'`."
     }
 
     # The sweep's line alone is counted, so that there is one alert and not one for each step. deploy.sh may need
@@ -173,7 +173,7 @@ locals {
       reducer  = "REDUCE_SUM"
       group_by = null
       runbook  = "the-cluster-is-another-installations"
-      advice   = "Nothing is created, changed or deleted on Google Cloud; each TPUNodeGroup says so. If the cluster was restored from a backup: `./deploy.sh --restored CLUSTER`. If it is a copy, its slices are the original's. The line names both ids: `gcloud logging read 'jsonPayload.decision=\"OtherInstallation\" AND resource.labels.service_name:sweep' --project=${var.project_id} --freshness=1h --limit=1 --format='value(jsonPayload.note)'`."
+      advice   = "Nothing is created, changed or deleted on Google Cloud; each TPUNodeGroup says so. If the cluster was restored from a backup: `./deploy.sh --restored CLUSTER`. If it is a copy, its slices are the original's. The line names both ids: `gcloud logging read 'jsonPayload.decision=\"OtherInstallation\" AND resource.labels.service_name:sweep' --project=${var.project_id} --freshness=1h --limit=1 --format='value(jsonPayload.vm,jsonPayload.note)'`."
     }
   }
 }

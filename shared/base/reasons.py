@@ -113,13 +113,12 @@ REASONS: dict[Reason, str] = {
     f"their Nodes have just joined and are not Ready yet. {_WAIT}",
     Reason.NODE_JOIN_TIMEOUT: "A VM has not joined in time. Read the cause in its serial port output: "
     "gcloud compute instances get-serial-port-output.",
-    Reason.JOIN_NOT_APPROVED: "A VM's request for its Node's certificate is not approved, mostly "
-    "because it was made with another token than the one in the VM's metadata. Wait two minutes: after "
-    "a renewal of its token a VM sends a new request. If this stays, the log of approve_join names the "
-    "request and the obstacle: somebody may have the token of another VM.",
-    Reason.JOIN_DENIED: "A request for the certificate of a VM's Node was denied: no kubelet sends "
-    "such a request. If it is tpu-functions' token, it is revoked; else the log of approve_join names "
-    "the Secret to delete. Find out who had the token, then delete the VM.",
+    Reason.JOIN_NOT_APPROVED: "A VM's request for its Node's certificate is not approved. An Event and "
+    "the log of approve_join name the request and the obstacle. Remove the obstacle: the request is "
+    "observed again each minute.",
+    Reason.JOIN_DENIED: "With the VM's token, the certificate of another Node was requested, or one in "
+    "a form that no kubelet requests. The request is denied, and the token revoked; an Event names the "
+    "request. Find out who had the token, then delete the VM.",
     Reason.DEVICE_PLUGIN_MISSING: "A Node is Ready but does not offer all of its google.com/tpu chips. "
     "Check the DaemonSet tpu-device-plugin in kube-system.",
     Reason.NODE_NOT_READY: "A Node has joined and is not Ready. Read its conditions: kubectl describe "

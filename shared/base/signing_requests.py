@@ -15,7 +15,14 @@ TOO_OLD_AFTER = timedelta(minutes=20)
 MAX_REQUESTS_OF_TOKEN = 5
 """How many pending requests of one token, the newest, are published to ``approve_join`` in a minute."""
 _REQUESTER = re.compile(r"system:bootstrap:([a-z0-9]{6})")
+_OWNER = re.compile(r"system:bootstrappers:(tng-[a-z0-9-]+):([0-9]+)")
 _DECISIONS = ("Approved", "Denied", "Failed")
+
+
+def token_groups(vm: str, vm_id: str) -> str:
+    """The groups of a VM's token, as its Secret has them. The API server adds them to each request that
+    the token makes: the second names the token's owner."""
+    return f"{BOOTSTRAP_GROUP},system:bootstrappers:{vm}:{vm_id}"
 
 
 @dataclass(frozen=True)
@@ -32,6 +39,9 @@ class SigningRequest:
     is_decided: bool
     approver: str
     """The reason of its approval; empty while it is not approved."""
+    vm: str = ""
+    """The VM that the token belongs to, by the token's groups; empty if they name none."""
+    vm_id: str = ""
 
     @property
     def is_approved_elsewhere(self) -> bool:
@@ -50,6 +60,8 @@ def find_signing_request(raw: Mapping[str, Any]) -> SigningRequest | None:
         return None
     status = read_mapping(raw, "status")
     decisions = _read_decisions(status)
+    owners = (_OWNER.fullmatch(str(group)) for group in read_list(spec, "groups"))
+    vm, vm_id = next((owner.groups() for owner in owners if owner), ("", ""))
     return SigningRequest(
         name=name,
         uid=uid,
@@ -57,6 +69,8 @@ def find_signing_request(raw: Mapping[str, Any]) -> SigningRequest | None:
         created=guess_time(metadata.get("creationTimestamp")) or LONG_AGO,
         is_decided=bool(decisions) or bool(status.get("certificate")),
         approver=decisions.get("Approved", ""),
+        vm=vm,
+        vm_id=vm_id,
     )
 
 

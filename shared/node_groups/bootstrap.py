@@ -119,7 +119,7 @@ def token_secret(
     """The Secret in kube-system that makes a token valid.
 
     ``resource_name`` is the group's name on Compute Engine, ``vm`` the VM's. ``bootstrap_group`` decides
-    the permissions of the token.
+    the permissions of the token; after a comma, a second group names the VM (`token_groups`).
     """
     data = {
         "token-id": token.id,

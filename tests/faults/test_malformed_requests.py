@@ -40,7 +40,8 @@ Document = dict[str, Any]
 class Requests:
     """Mutated requests of the holder of a VM's token, from a seed."""
 
-    def __init__(self, vm: str, token_id: str, now: str, seed: int) -> None:
+    def __init__(self, owner: str, token_id: str, now: str, seed: int) -> None:
+        vm = owner.partition(":")[0]
         self._random = Random(seed)
         texts = (
             *[pem(kubelets(vm))] * 4,
@@ -49,7 +50,9 @@ class Requests:
             pem(kubelets(vm), names=["kubernetes.default"]),
             pem(kubelets(vm), names_der=STRANGE_NAMES),
         )
-        self._genuine = [raw_request(text, token_id=token_id, created=now) for text in texts]
+        self._genuine = [
+            raw_request(text, token_id=token_id, created=now, owner=owner) for text in texts
+        ]
 
     def generate(self) -> Document:
         """A request that is mutated, or a genuine one."""
@@ -95,6 +98,8 @@ def is_own(document: Document, vm: str, token_id: str) -> bool:
         and not extensions
         and set(spec["usages"]) == set(USAGES)
         and spec["username"] == f"system:bootstrap:{token_id}"
+        and sum(str(group).startswith(f"system:bootstrappers:{vm}:") for group in spec["groups"])
+        == 1
     )
 
 
@@ -112,8 +117,8 @@ def test_every_mutated_request_for_a_certificate_is_answered_and_only_a_vms_own_
     harness.apply(manifest(**ONE_HOST))
     helpers.until(harness, lambda: len(helpers.secrets(harness)) == 1)
     harness.run_for(helpers.MINUTE)
-    vm = helpers.vm_name(helpers.vms(harness)[0])
-    token = helpers.metadata_of(helpers.get(harness, helpers.vms(harness)[0]))["kubeadm-join-token"]
+    found = helpers.get(harness, helpers.vms(harness)[0])
+    vm, token = found["name"], helpers.metadata_of(found)["kubeadm-join-token"]
     served: Document = {}
 
     def answer(_step: str, call: str) -> Response | None:
@@ -125,7 +130,7 @@ def test_every_mutated_request_for_a_certificate_is_answered_and_only_a_vms_own_
 
     harness.hooks.instead = answer
     now = harness.clock.now()
-    requests = Requests(vm, token[:6], render_time(now), seed)
+    requests = Requests(f"{vm}:{found['id']}", token[:6], render_time(now), seed)
     body = push(json.loads(message_about_requests(Cause.JOIN_REQUESTED, now, ["csr-x"]).encode()))
     runtime, log = harness.runtime("approve_join"), harness.log.lines
     outcomes: Counter[str] = Counter()

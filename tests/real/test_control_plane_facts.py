@@ -20,6 +20,7 @@ from local.vm.kubeadm import JoinConfiguration, join, public_key_pin, signing_re
 from local.vm.kubelet import Node
 from local.vm.transport import send_https
 from shared.base.names import BOOTSTRAP_GROUP, RESOURCE_NAME_LABEL, VM_ID_LABEL
+from shared.base.signing_requests import token_groups
 from shared.node_groups.bootstrap import KUBEADM_GROUP, Token, token_secret
 from shared.triggers.routes import STEPS
 from tests.real.bridge.connections import Caller, trusting, with_certificate
@@ -147,6 +148,10 @@ DENIED_SECRETS: dict[str, tuple[dict[str, Any], str]] = {
     "kubeadm's group": (secret({"auth-extra-groups": KUBEADM_GROUP}), LIFE),
     "one more group": (
         secret({"auth-extra-groups": f"{BOOTSTRAP_GROUP},system:bootstrappers:x"}),
+        LIFE,
+    ),
+    "one more group than its VM's": (
+        secret({"auth-extra-groups": f"{token_groups(VM, '42')},system:bootstrappers:x"}),
         LIFE,
     ),
 }

@@ -52,6 +52,16 @@ class TwoGroups:
         types = [one["type"] for one in status.get("conditions", [])]
         return [*types, *(["Issued"] if status.get("certificate") else [])]
 
+    def events(self, reason: str) -> list[tuple[str, str]]:
+        """The objects of the Events of approve_join with this reason, and their messages."""
+        found = self.harness.simulation.admin("GET", "/api/v1/events")["items"]
+        return [
+            (one["involvedObject"]["name"], one["message"])
+            for one in found
+            if (one["source"].get("component"), one["reason"])
+            == ("tpu-functions-approve-join", reason)
+        ]
+
     def lines(self) -> list[str]:
         """The log lines about single requests, which the alert counts, with their notes."""
         log = self.harness.log.lines

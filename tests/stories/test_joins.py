@@ -211,13 +211,13 @@ def test_a_request_that_no_vm_of_ours_sends_is_denied_and_the_token_revoked(
     assert groups.lines() == [f"JoinDenied: {why}"]
     assert f"bootstrap-token-{groups.token[:6]}" not in helpers.secrets(groups.harness)
     assert len(helpers.secrets(groups.harness)) == 3
-    events = groups.harness.simulation.admin("GET", "/api/v1/namespaces/default/events")["items"]
-    (event,) = (one for one in events if one["message"].startswith("Signing request"))
-    assert event["reason"] == "JoinDenied"
-    assert event["type"] == "Warning"
-    assert event["message"] == (
-        f"Signing request csr-1 by token {groups.token[:6]} is denied: {why}."
-    )
+    events = groups.events("JoinDenied")
+    assert events == [
+        (
+            NAME,
+            f"Signing request csr-1 by token {groups.token[:6]} of VM {groups.a} is denied: {why}.",
+        )
+    ]
     assert groups.token[7:] not in json.dumps([groups.harness.log.lines, events])
 
 
@@ -244,12 +244,19 @@ def test_a_request_by_a_foreign_token_is_denied_and_the_token_reported() -> None
     assert "bootstrap-token-foreig" in helpers.secrets(groups.harness)
     refusal, denial = groups.lines()
     assert denial == "JoinDenied: control-plane-1 is not the name of a TPUNodeGroup's VM"
-    assert refusal.startswith("JoinDenied: its token foreig could not be revoked: ")
+    assert refusal.startswith("JoinNotApproved: its token foreig could not be revoked: ")
     assert "tpu-functions may only create and delete bootstrap tokens of its own" in refusal
     assert refusal.endswith(
         ". Delete the Secret bootstrap-token-foreig in kube-system: until then its holder makes "
         "new requests"
     )
+    assert groups.events("JoinDenied") == [
+        (
+            "bootstrap-token-foreig",
+            "Signing request csr-1 by token foreig is denied: control-plane-1 is not the name of a "
+            "TPUNodeGroup's VM.",
+        )
+    ]
 
 
 def test_a_denial_is_reported_at_the_vm_with_what_to_do() -> None:
@@ -263,39 +270,45 @@ def test_a_denial_is_reported_at_the_vm_with_what_to_do() -> None:
     assert message.endswith("Find out who had the token, then delete the VM.")
 
 
-@by_either
 @pytest.mark.parametrize("victim", ["b", "foreign"], ids=["of its group", "of another group"])
-def test_another_vms_certificate_is_never_approved_and_the_attempt_is_reported(
-    victim: str, options: Options
+def test_requests_for_another_vms_node_are_reported_once_an_hour_at_the_vm_that_makes_them(
+    victim: str,
 ) -> None:
-    groups = TwoGroups(options)
-    name: str = getattr(groups, victim)
-    group = NAME if victim == "b" else "other"
-    groups.request(pem(kubelets(name)))
-    helpers.until(
-        groups.harness,
-        lambda: helpers.pending(groups.harness, group).get(name) == "JoinNotApproved",
-        3 * MINUTE,
-    )
-    groups.harness.run_for(20 * MINUTE)
-    assert groups.decisions() == []
-    assert helpers.pending(groups.harness, group)[name] == "JoinNotApproved"
-    if options.sweeps:
-        assert set(groups.lines()) == {
-            f"JoinNotApproved: VM {name} holds the token "
-            f"{groups.token_of(next(path for path in groups.paths if path.endswith(name)))[:6]}, but "
-            f"the request was made with {groups.token[:6]}: the token was renewed, or it belongs to "
-            "another VM"
-        }
+    groups = TwoGroups()
+    harness, name, before = groups.harness, getattr(groups, victim), len(groups.harness.log.lines)
+
+    def request_for_an_hour(prefix: str) -> None:
+        for minute in range(60):
+            token = groups.token_of(groups.paths[0])
+            groups.request(pem(kubelets(name)), token=token, name=f"{prefix}-{minute}")
+            harness.run_for(MINUTE)
+
+    request_for_an_hour("first")
+    assert groups.decisions("first-0") == ["Denied"]
+    why = f"it is for the Node of VM {name}, and its token belongs to VM {groups.a}"
+    assert groups.lines() == [f"JoinDenied: {why}"]
+    text = f"Signing request first-0 by token {groups.token[:6]} of VM {groups.a} is denied: {why}."
+    assert groups.events("JoinDenied") == [(NAME, text)]
+    steps = [line for line in harness.log.lines[before:] if line["step"] == "approve_join"]
+    assert sum(line["calls"]["gce"] for line in steps if "calls" in line) == 0
+    assert helpers.pending(harness)[groups.a] == "JoinDenied"
+    others = {**helpers.pending(harness), **helpers.pending(harness, "other")}
+    assert {why for vm, why in others.items() if vm != groups.a} == {"NodeJoinTimeout"}
+    events = "/api/v1/namespaces/default/events"
+    for event in harness.simulation.admin("GET", events)["items"]:  # they live for an hour
+        harness.simulation.admin("DELETE", f"{events}/{event['metadata']['name']}")
+    request_for_an_hour("second")
+    assert groups.lines() == [f"JoinDenied: {why}"] * 2
 
 
 def test_a_vm_that_is_gone_is_never_approved_and_the_attempt_is_reported() -> None:
     groups = TwoGroups(SWEEP_ONLY)
-    gone = f"{helpers.resource_name(groups.harness)}-zzzz"
-    groups.request(pem(kubelets(gone)))
+    groups.harness.simulation.gce.faults.act_as_user("DELETE", groups.paths[0])
+    groups.harness.run_for(MINUTE)
+    groups.request(pem(kubelets(groups.a)))
     groups.harness.run_for(20 * MINUTE)
     assert groups.decisions() == []
-    assert set(groups.lines()) == {f"JoinNotApproved: Compute Engine has no VM {gone}"}
+    assert groups.lines() == [f"JoinNotApproved: Compute Engine has no VM {groups.a}"]
 
 
 def test_a_node_created_manually_before_approval_is_not_counted_and_revokes_nothing() -> None:
@@ -363,14 +376,16 @@ def test_a_token_that_is_created_again_while_its_vm_joins_is_revoked() -> None:
     assert token not in helpers.secrets(harness)
 
 
-def test_a_vm_whose_token_was_renewed_in_between_sends_a_new_request_and_joins() -> None:
+def test_a_vm_whose_token_was_renewed_joins_and_nothing_reports_its_earlier_request() -> None:
     groups = TwoGroups()
     old, new = groups.token, "abcdef.0123456789abcdef"
     _renew(groups, new)
     groups.request(pem(kubelets(groups.a)), token=old)
-    groups.harness.run_for(timedelta(seconds=30))
+    groups.harness.run_for(22 * MINUTE)
+    reported = groups.events("JoinNotApproved") + groups.events("JoinDenied")
     assert groups.decisions() == []
-    assert helpers.pending(groups.harness)[groups.a] == "JoinNotApproved"
+    assert (groups.lines(), reported) == ([], [])
+    assert helpers.pending(groups.harness)[groups.a] == "NodeJoinTimeout"
     groups.request(pem(kubelets(groups.a)), token=new, name="csr-2")
     groups.harness.run_for(timedelta(seconds=30))
     assert groups.decisions() == []
@@ -401,21 +416,24 @@ def _renew(groups: TwoGroups, token: str) -> None:
     groups.harness.run_for(timedelta(seconds=10))
 
 
+def _unavailable() -> Response:
+    reasons = [{"reason": "backendError"}]
+    return Response.of_json(
+        {"error": {"code": 503, "message": "unavailable", "errors": reasons}}, 503
+    )
+
+
 def test_while_compute_engine_does_not_answer_requests_wait_and_are_approved_afterwards() -> None:
     groups = TwoGroups()
-    error = {
-        "error": {"code": 503, "message": "unavailable", "errors": [{"reason": "backendError"}]}
-    }
 
     def unavailable(step: str, call: str) -> Response | None:
-        matches = step == "approve_join" and "/compute/" in call
-        return Response.of_json(error, 503) if matches else None
+        return _unavailable() if step == "approve_join" and "/compute/" in call else None
 
     groups.harness.hooks.instead = unavailable
     groups.request(pem(kubelets(groups.a)))
     groups.harness.run_for(4 * MINUTE)
     assert groups.decisions() == []
-    assert {line.partition(": ")[0] for line in groups.lines()} == {"JoinNotApproved"}
+    assert [line.partition(": ")[0] for line in groups.lines()] == ["JoinNotApproved"]
     groups.harness.hooks.instead = lambda _step, _call: None
     groups.harness.run_for(2 * MINUTE)
     assert groups.decisions() == ["Approved", "Issued"]
@@ -437,8 +455,10 @@ def test_a_flood_of_requests_by_one_token_does_not_delay_other_vms() -> None:
 @by_either
 def test_a_request_that_another_client_approves_is_reported(options: Options) -> None:
     groups = TwoGroups(options)
+    groups.harness.hooks.instead = lambda step, _: (
+        _unavailable() if step == "approve_join" else None
+    )
     groups.request(pem(kubelets(groups.b)))
-    groups.harness.run_for(MINUTE)
     request = groups.harness.simulation.admin("GET", f"{CSRS}/csr-1")
     approved = {
         "type": "Approved",
@@ -448,12 +468,14 @@ def test_a_request_that_another_client_approves_is_reported(options: Options) ->
     }
     request["status"] = {"conditions": [approved]}
     groups.harness.simulation.admin("PUT", f"{CSRS}/csr-1/approval", request)
-    groups.harness.run_for(90 * timedelta(seconds=1))
-    assert (
+    groups.harness.hooks.instead = lambda _step, _call: None
+    groups.harness.run_for(10 * MINUTE)
+    assert groups.lines() == [
         "JoinApprovedElsewhere: another approver has approved it (ByHand), so a token of the group "
         "system:bootstrappers:tpu-functions is enough for any Node's certificate. Remove the binding "
         "or the approver that allows it"
-    ) in groups.lines()
+    ]
+    assert [name for name, _ in groups.events("JoinApprovedElsewhere")] == [NAME]
 
 
 def test_a_renewal_by_a_joined_kubelet_is_left_to_the_cluster() -> None:

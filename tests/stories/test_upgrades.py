@@ -25,6 +25,7 @@ from tests.support.manifests import manifest
 
 SLOW_TO_JOIN = Options(agents=agents.Timings(lease_s=LAZY_LEASE_S, prepare_s=(240.0, 300.0)))
 NEW_GROUP_IN_POLICY = "'c3lzdGVtOmJvb3RzdHJhcHBlcnM6dHB1LWZ1bmN0aW9ucw==', "
+WITH_A_VM_IN_POLICY = "c3lzdGVtOmJvb3RzdHJhcHBlcnM6dHB1LWZ1bmN0aW9ucyx"
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 POLICIES = "/apis/admissionregistration.k8s.io/v1"
 NEW_POLICIES = ("join-approvals", "join-requests", "node-registrations")
@@ -78,7 +79,8 @@ class Upgrade:
         found = self.harness.simulation.admin("GET", "/api/v1/namespaces/kube-system/secrets")[
             "items"
         ]
-        return {b64decode(secret["data"]["auth-extra-groups"]).decode() for secret in found}
+        texts = (b64decode(secret["data"]["auth-extra-groups"]).decode() for secret in found)
+        return {text.partition(",")[0] for text in texts}
 
     def until_ready(self, name: str, timeout: timedelta = 10 * MINUTE) -> None:
         helpers.until_ready(self.harness, name, timeout)
@@ -105,6 +107,7 @@ class Upgrade:
 def _list_older_manifests() -> Iterator[dict[str, Any]]:
     for document in manifests(external_approval=True):
         text = json.dumps(document).replace(NEW_GROUP_IN_POLICY, "")
+        text = text.replace(WITH_A_VM_IN_POLICY, "-")
         older: dict[str, Any] = json.loads(text)
         if older["kind"] == "ClusterRole" and older["metadata"]["name"] == "tpu-functions-relay":
             older["rules"] = [

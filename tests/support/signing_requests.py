@@ -82,9 +82,11 @@ def raw_request(
     usages: Sequence[str] = USAGES,
     created: str = "2026-11-20T09:59:30Z",
     group: str = BOOTSTRAP_GROUP,
+    owner: str = "",
     conditions: Sequence[dict[str, str]] = (),
 ) -> dict[str, Any]:
-    """The same as the API server returns it, created with a bootstrap token."""
+    """The same as the API server returns it, created with a bootstrap token. ``owner``: the name and id
+    of the token's VM, with a colon."""
     raw = manifest(text, name=name, usages=usages)
     raw["metadata"] |= {
         "uid": f"uid-of-{name}",
@@ -95,5 +97,7 @@ def raw_request(
         "username": f"system:bootstrap:{token_id}",
         "groups": ["system:bootstrappers", group, "system:authenticated"],
     }
+    if owner:
+        raw["spec"]["groups"].append(f"system:bootstrappers:{owner}")
     raw["status"] = {"conditions": [dict(one) for one in conditions]} if conditions else {}
     return raw

@@ -36,9 +36,12 @@ class EventCalls(Transport):
         if equal is not None:
             self._count_up(equal, now)
 
-    def emit_once(self, about: Mapping[str, Any], event: Event, now: datetime) -> None:
-        """Write an Event about an object, unless an equal one exists."""
-        self._create_event(about, event, now)
+    def emit_once(self, about: Mapping[str, Any], event: Event, now: datetime) -> bool:
+        """Write an Event about an object, unless an equal one exists. Returns whether it was written.
+
+        An API server keeps an Event for an hour, if its ``--event-ttl`` is not set.
+        """
+        return self._create_event(about, event, now) is None
 
     def list_events(self, namespace: str, uid: str) -> list[dict[str, Any]]:
         """The Events about an object."""

@@ -10,6 +10,7 @@ from functions.approve_join.certificate_subject import Subject
 from functions.approve_join.observe import Candidate
 from shared.base.signing_requests import SigningRequest, find_signing_request
 from shared.node_groups.bootstrap import TOKEN_LIFE, Token
+from shared.node_groups.status import Pending, Status
 from shared.ports.errors import CallError
 from shared.ports.gce.values import Instance
 from tests.support.builders import NOW, RESOURCE, group, unreadable_group
@@ -17,6 +18,7 @@ from tests.support.compute import instance
 from tests.support.signing_requests import kubelets, pem, raw_request
 
 VM = f"{RESOURCE}-ab12"
+OWNER = f"{VM}:42"
 OWN = Token("abcdef", "x" * 16, NOW + timedelta(minutes=30))
 RENEWED = Token("newnew", "x" * 16, NOW + TOKEN_LIFE)
 SOON, LATE = NOW - timedelta(seconds=119), NOW - timedelta(minutes=2)
@@ -27,7 +29,7 @@ TEXT = pem(kubelets(VM))
 def candidate(
     *, token: Token | None = OWN, found: bool = True, late: bool = False, **change: Any
 ) -> Candidate:
-    raw = raw_request(TEXT)
+    raw = raw_request(TEXT, owner=OWNER)
     request = find_signing_request(raw)
     assert request is not None
     request = replace(request, created=LATE if late else SOON)
@@ -40,13 +42,13 @@ def decided(approver: str = "") -> SigningRequest:
 
 
 UNAVAILABLE = CallError("instances.get", 503, "backendError", "away")
-FOREIGN = replace(instance(VM, token=OWN), is_member=False)
+EARLIER, NOBODYS = replace(candidate().request, vm_id="41"), replace(candidate().request, vm="")
+OTHER_VM = f"{RESOURCE}-zz99"
+REPORTED = Status(pending=(Pending(VM, "JoinNotApproved", NOW),))
 NOT_APPROVED = f"label_node JoinNotApproved {VM}"
-DENY = ["revoke abcdef", "Denied csr-x", "event JoinDenied", "report JoinDenied"]
-RENEWAL = (
-    f"VM {VM} holds the token newnew, but the request was made with abcdef: the token was "
-    "renewed, or it belongs to another VM"
-)
+DENY = ["revoke abcdef", "Denied csr-x", "report JoinDenied"]
+AT_OWNER = f"label_node JoinDenied {VM}"
+RENEWAL = f"VM {VM} has got another token since: it makes a request with that one"
 CASES: dict[str, tuple[Candidate, str, list[str], str]] = {
     "the VM that holds the token": (candidate(), "Approving", ["Approved csr-x"], ""),
     "the VM that holds the token, after two minutes": (
@@ -55,17 +57,42 @@ CASES: dict[str, tuple[Candidate, str, list[str], str]] = {
         ["Approved csr-x"],
         "",
     ),
-    "the VM holds another token": (
-        candidate(token=RENEWED),
-        "NotApproved",
-        [NOT_APPROVED],
-        RENEWAL,
-    ),
+    "the VM holds another token": (candidate(token=RENEWED), "RenewedToken", [], RENEWAL),
     "the VM holds another token for two minutes": (
         candidate(token=RENEWED, late=True),
-        "NotApproved",
-        ["report JoinNotApproved", NOT_APPROVED],
+        "RenewedToken",
+        [],
         RENEWAL,
+    ),
+    "the token is another VM's": (
+        candidate(subject=Subject(OTHER_VM), late=True),
+        "Denied",
+        [*DENY, AT_OWNER],
+        f"it is for the Node of VM {OTHER_VM}, and its token belongs to VM {VM}",
+    ),
+    "the token is another VM's, whose group is being deleted": (
+        candidate(subject=Subject(OTHER_VM), group=group(deleting=True)),
+        "Denied",
+        [*DENY, AT_OWNER],
+        f"it is for the Node of VM {OTHER_VM}, and its token belongs to VM {VM}",
+    ),
+    "the token names no VM": (
+        candidate(request=NOBODYS, group=None),
+        "Denied",
+        DENY,
+        f"it is for the Node of VM {VM}, and its token belongs to no VM",
+    ),
+    "the token is that of an earlier VM of this name": (
+        candidate(request=EARLIER),
+        "Pending",
+        [],
+        f"its token belongs to an earlier VM {VM}",
+    ),
+    "the status reports the obstacle already": (
+        candidate(token=None, late=True, status=REPORTED),
+        "NotApproved",
+        ["report JoinNotApproved"],
+        f"the metadata of VM {VM} holds no token",
     ),
     "the request is too old for its kubelet": (
         replace(candidate(), request=replace(candidate().request, created=OLD)),
@@ -76,14 +103,14 @@ CASES: dict[str, tuple[Candidate, str, list[str], str]] = {
     "an invalid request that was made with another token": (
         candidate(token=RENEWED, subject=Subject(VM, "it asks for alternative names")),
         "Denied",
-        [*DENY, NOT_APPROVED],
+        [*DENY, AT_OWNER],
         "it asks for alternative names",
     ),
     "the name of the VM with a domain": (
         candidate(subject=Subject(f"{VM}.c.p.internal")),
         "NotApproved",
         [NOT_APPROVED],
-        f"{VM}.c.p.internal must be the VM's name alone: register the kubelet as {VM}",
+        f"its Node must have the VM's name alone: register the kubelet as {VM}",
     ),
     "the name of the VM with a domain, while its group is being deleted": (
         candidate(subject=Subject(f"{VM}.c.p.internal"), group=group(deleting=True), late=True),
@@ -121,12 +148,6 @@ CASES: dict[str, tuple[Candidate, str, list[str], str]] = {
         [],
         f"VM {VM} has joined: its token is spent",
     ),
-    "the MIG does not list the VM": (
-        candidate(instance=FOREIGN),
-        "Pending",
-        [],
-        f"the MIG {RESOURCE} does not list VM {VM} as its member",
-    ),
     "its group is gone": (
         candidate(group=None, late=True),
         "NotApproved",
@@ -158,15 +179,15 @@ CASES: dict[str, tuple[Candidate, str, list[str], str]] = {
         str(UNAVAILABLE),
     ),
     "the name of a control plane": (
-        candidate(group=None, found=False, subject=Subject("control-plane-1")),
+        candidate(found=False, subject=Subject("control-plane-1")),
         "Denied",
-        DENY,
+        [*DENY, AT_OWNER],
         "control-plane-1 is not the name of a TPUNodeGroup's VM",
     ),
     "an alternative name": (
         candidate(subject=Subject(VM, "it asks for alternative names")),
         "Denied",
-        [*DENY, f"label_node JoinDenied {VM}"],
+        [*DENY, AT_OWNER],
         "it asks for alternative names",
     ),
     "an invalid request whose group cannot be read": (

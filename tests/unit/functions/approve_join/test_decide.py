@@ -11,14 +11,13 @@ from functions.approve_join.actions import Approve, Report, Revoke, WriteDecisio
 from functions.approve_join.certificate_subject import Subject
 from functions.approve_join.decide import decide
 from functions.approve_join.observe import Candidate, ObservedRequests
-from shared.frame.plan import Emit, Fail, Plan, Send
+from shared.frame.plan import Fail, Plan, Send
 from shared.node_groups.node_group import NodeGroup
 from shared.triggers.message import Cause, Message, message_about_requests
 from tests.support.builders import NOW, UID, flat, group
 from tests.unit.functions.approve_join.cases import (
     CASES,
     NOT_APPROVED,
-    RENEWED,
     UNAVAILABLE,
     VM,
     candidate,
@@ -36,9 +35,7 @@ def _describe_action(action: Any) -> str:
         case WriteDecision():
             return f"{action.condition['type']} {action.name}"
         case Revoke():
-            return f"revoke {action.token_id}"
-        case Emit():
-            return f"event {action.event.reason}"
+            return f"revoke {action.if_rejected.request.token_id}"
         case Report():
             return f"report Join{action.outcome}"
         case Send():
@@ -61,7 +58,7 @@ def test_a_request_is_approved_denied_or_left_pending(
     assert plan.needs_attention == (outcome in ("Denied", "NotApproved", "ApprovedElsewhere"))
 
 
-def test_the_condition_and_the_event_of_a_denial_name_the_violation() -> None:
+def test_the_condition_of_a_denial_names_the_violation() -> None:
     invalid = candidate(subject=Subject(VM, "it asks for alternative names"))
     actions = flat(decide(ObservedRequests((invalid,)), NOW))
     (denial,) = [action for action in actions if isinstance(action, WriteDecision)]
@@ -71,19 +68,21 @@ def test_the_condition_and_the_event_of_a_denial_name_the_violation() -> None:
         "reason": "DeniedByTpuFunctions",
         "message": "Denied: it asks for alternative names.",
     }
-    (event,) = [action for action in actions if isinstance(action, Emit)]
-    assert event.event.message == (
-        "Signing request csr-x by token abcdef is denied: it asks for alternative names."
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_the_report_of_a_denial_is_about_the_group_of_the_tokens_owner_or_the_tokens_secret(
+    is_known: bool,
+) -> None:
+    one = candidate(group=group() if is_known else None, subject=Subject("control-plane-1"))
+    actions = flat(decide(ObservedRequests((one,)), NOW))
+    (report,) = [action for action in actions if isinstance(action, Report)]
+    secret = {"name": "bootstrap-token-abcdef", "namespace": "kube-system"}
+    assert report.group == ("default/my-slice" if is_known else "")
+    assert (
+        report.about["metadata"].items()
+        >= (group().raw["metadata"] if is_known else secret).items()
     )
-    assert event.event.is_warning
-    assert event.about == group().raw
-
-
-def test_the_event_of_a_request_without_a_group_is_about_the_request() -> None:
-    invalid = candidate(group=None, subject=Subject("control-plane-1"))
-    actions = flat(decide(ObservedRequests((invalid,)), NOW))
-    (event,) = [action for action in actions if isinstance(action, Emit)]
-    assert event.about == invalid.raw
 
 
 def test_each_request_of_a_message_is_decided_independently() -> None:
@@ -91,13 +90,14 @@ def test_each_request_of_a_message_is_decided_independently() -> None:
         one = candidate(**change)
         return replace(one, request=replace(one.request, name=name))
 
-    three = (named("one"), named("two", token=RENEWED), named("three"))
+    three = (named("one"), named("two", token=None, late=True), named("three"))
     observed = ObservedRequests(three, unread=("four", "five"), errors=(UNAVAILABLE,))
     plan = decide(observed, NOW)
     assert plan.outcome == "Approving,NotApproved"
     assert describe(plan) == [
         "approve_join Continued four five",
         "Approved one",
+        "report JoinNotApproved",
         "Approved three",
         f"fail {UNAVAILABLE}",
         NOT_APPROVED,
@@ -116,9 +116,9 @@ def rest_of(*names: str) -> Message:
 
 
 def test_many_requests_trigger_label_node_once() -> None:
-    many = tuple(candidate(token=RENEWED) for _ in range(5))
+    many = tuple(candidate(token=None, late=True) for _ in range(5))
     plan = decide(ObservedRequests(many), NOW)
-    assert describe(plan) == [NOT_APPROVED]
+    assert describe(plan) == ["report JoinNotApproved"] * 5 + [NOT_APPROVED]
     (send,) = (action for action in flat(plan) if isinstance(action, Send))
     assert send.messages[0].cause is Cause.JOIN_NOT_APPROVED
 

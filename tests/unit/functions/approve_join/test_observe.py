@@ -19,6 +19,7 @@ from shared.base.names import VM_ID_LABEL
 from shared.frame.execution import execute
 from shared.frame.plan import Work
 from shared.node_groups import node_group
+from shared.node_groups.status import Counts, Status
 from shared.ports.errors import CallError, OutOfTimeError
 from shared.ports.gce.calls import Gce
 from shared.ports.kubernetes.cluster import Cluster
@@ -31,10 +32,15 @@ from tests.support.signing_requests import kubelets, pem, raw_request
 from tests.unit.functions.approve_join.cases import candidate
 
 VM = f"{RESOURCE}-ab12"
-RAW = raw_request(pem(kubelets(VM)))
+OWNER = f"{VM}:42"
+RAW = raw_request(pem(kubelets(VM)), owner=OWNER)
 DECIDED = {**RAW, "status": {"conditions": [{"type": "Denied"}]}}
-ELSEWHERE = raw_request(pem(kubelets("another-node")))
-WITH_DOMAIN = raw_request(pem(kubelets(f"{VM}.c.p.internal")))
+BY_NOBODY = raw_request(pem(kubelets(VM)))
+ELSEWHERE = raw_request(pem(kubelets("another-node")), owner=OWNER)
+OTHER_VM = raw_request(pem(kubelets(f"{RESOURCE}-zz99")), owner=OWNER)
+APPROVED = [{"type": "Approved", "reason": "ByHand"}]
+APPROVED_ELSEWHERE = raw_request(pem(kubelets(VM)), owner=OWNER, conditions=APPROVED)
+WITH_DOMAIN = raw_request(pem(kubelets(f"{VM}.c.p.internal")), owner=OWNER)
 FORBIDDEN = CallError("GET x", 403, "Forbidden", "may not")
 ANSWERS: dict[str, Any] = {
     "find_signing_request": RAW,
@@ -69,7 +75,7 @@ ONE_JOINED = raw_group(status={"nodeSummary": {"joined": 1}})
 GROUP = ["get_cluster_id", "list_recent_groups_named"]
 CASES: dict[str, tuple[dict[str, Any], list[str], dict[str, Any] | None]] = {
     "for a Node of a group": ({}, [*GROUP, "find_instance"], {"group": node_group.parse(raw_group(), CLUSTER), "instance": instance(VM)}),
-    "for a Node whose VM has joined": ({"list_recent_nodes": [PROVED], "list_recent_groups_named": [ONE_JOINED]}, [*GROUP, "find_instance", "list_recent_nodes"], {"group": node_group.parse(ONE_JOINED, CLUSTER), "instance": instance(VM), "has_node": True}),
+    "for a Node whose VM has joined": ({"list_recent_nodes": [PROVED], "list_recent_groups_named": [ONE_JOINED]}, [*GROUP, "find_instance", "list_recent_nodes"], {"group": node_group.parse(ONE_JOINED, CLUSTER), "status": Status(counts=Counts(joined=1)), "instance": instance(VM), "has_node": True}),
     "for a Node whose VM does not exist": ({"find_instance": None}, [*GROUP, "find_instance"], {"group": node_group.parse(raw_group(), CLUSTER)}),
     "deleted": ({"find_signing_request": None}, [], None),
     "to another signer": ({"find_signing_request": {**RAW, "spec": {**RAW["spec"], "signerName": "x"}}}, [], None),
@@ -78,7 +84,10 @@ CASES: dict[str, tuple[dict[str, Any], list[str], dict[str, Any] | None]] = {
         [*GROUP, "find_instance"],
         {"group": node_group.parse(raw_group(), CLUSTER), "instance": instance(VM)},
     ),
-    "for a Node of no group": ({"find_signing_request": ELSEWHERE}, [], {}),
+    "for a Node of no group": ({"find_signing_request": ELSEWHERE}, GROUP, {"group": node_group.parse(raw_group(), CLUSTER)}),
+    "for the Node of another VM": ({"find_signing_request": OTHER_VM}, GROUP, {"group": node_group.parse(raw_group(), CLUSTER)}),
+    "approved by another approver": ({"find_signing_request": APPROVED_ELSEWHERE}, GROUP, {"group": node_group.parse(raw_group(), CLUSTER)}),
+    "by a token that names no VM": ({"find_signing_request": BY_NOBODY}, [], {}),
     "for a group that does not exist": ({"list_recent_groups_named": [raw_group(uid="another")]}, GROUP, {}),
     "for a group that is being deleted": (
         {"list_recent_groups_named": [raw_group(deleting=True)]},
@@ -113,7 +122,7 @@ def test_the_group_and_the_vm_of_a_request_are_read(
     (found,) = observed.candidates
     base = Candidate(found.request, found.subject, found.raw)
     assert found == replace(base, **expected)
-    assert found.raw in (RAW, ELSEWHERE, WITH_DOMAIN)
+    assert found.raw == answers.get("find_signing_request", RAW)
 
 
 def test_a_decided_request_causes_no_further_read() -> None:
@@ -182,35 +191,82 @@ def test_a_trigger_without_a_request_observes_none() -> None:
     assert observe(replace(work, trigger=TimeTrigger(NOW))) == ObservedRequests()
 
 
-@pytest.mark.parametrize(
-    "outcome, severity", [("NotApproved", "WARNING"), ("Denied", "ERROR"), ("Failed", "ERROR")]
-)
-def test_the_log_line_about_a_request_has_the_fields_of_the_alert(
-    outcome: str, severity: str, capsys: pytest.CaptureFixture[str]
+REQUEST = candidate().request
+REPORT = Report("Denied", "why", REQUEST, raw_group(), "node", "group")
+REPORTS: dict[str, tuple[Report, str, str]] = {
+    "not approved": (replace(REPORT, outcome="NotApproved"), "WARNING", "is not approved"),
+    "denied": (REPORT, "ERROR", "is denied"),
+    "approved elsewhere": (replace(REPORT, outcome="ApprovedElsewhere"), "ERROR", "is approved"),
+}
+
+
+@pytest.mark.parametrize("report, severity, verb", REPORTS.values(), ids=REPORTS)
+def test_an_event_and_a_log_line_about_a_request_name_the_owner_of_its_token(
+    report: Report, severity: str, verb: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    Report(outcome, "why", "csr", "node", "group").apply(joining()[0])
+    events: list[Any] = []
+
+    def emit_once(*event: Any) -> bool:
+        events.append(event)
+        return True
+
+    report.apply(joining(emit_once=emit_once)[0])
     line = json.loads(capsys.readouterr().out)
     assert line["severity"] == severity
-    assert {key: line[key] for key in ("decision", "note", "request", "node", "group", "step")} == {
-        "decision": f"Join{outcome}",
-        "note": "why",
-        "request": "csr",
-        "node": "node",
-        "group": "group",
-        "step": "approve_join",
-    }
+    fields = ("decision", "note", "vm", "request", "node", "group", "step")
+    assert [line[key] for key in fields] == [
+        f"Join{report.outcome}", "why", VM, "csr-x", "node", "group", "approve_join",
+    ]  # fmt: skip
+    ((about, event, _),) = events
+    assert about == raw_group()
+    assert event.message == f"Signing request csr-x by token abcdef of VM {VM} {verb}: why."
+    assert (event.reason, event.is_warning) == (f"Join{report.outcome}", True)
+
+
+FOREIGN = replace(REPORT, request=replace(REQUEST, vm=""))
+SAME_CAUSE: dict[str, tuple[Report, Report, bool]] = {
+    "another request": (REPORT, replace(REPORT, request=replace(REQUEST, name="csr-y")), True),
+    "another token of the VM": (REPORT, replace(REPORT, request=replace(REQUEST, token_id="x")), True),
+    "a denial in other words": (REPORT, replace(REPORT, note="its holder chose these"), True),
+    "another VM": (REPORT, replace(REPORT, request=replace(REQUEST, vm="tng-x")), False),
+    "another token of no VM": (FOREIGN, replace(FOREIGN, request=replace(FOREIGN.request, token_id="x")), False),
+    "another obstacle": (REPORTS["not approved"][0], replace(REPORT, outcome="NotApproved", note="other"), False),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("first, second, is_same", SAME_CAUSE.values(), ids=SAME_CAUSE)
+def test_a_cause_is_logged_once_for_each_owner_of_a_token_while_its_event_exists(
+    first: Report, second: Report, is_same: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    known: set[tuple[str, str]] = set()
+
+    def emit_once(_about: Any, event: Any, _now: Any) -> bool:
+        is_new = (event.reason, event.key) not in known
+        known.add((event.reason, event.key))
+        return is_new
+
+    for report in (first, second):
+        report.apply(joining(emit_once=emit_once)[0])
+    assert len(capsys.readouterr().out.splitlines()) == (1 if is_same else 2)
+
+
+def test_a_request_is_logged_even_if_its_event_cannot_be_written(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    REPORT.apply(joining(emit_once=FORBIDDEN)[0])
+    assert json.loads(capsys.readouterr().out)["decision"] == "JoinDenied"
 
 
 def test_a_token_that_cannot_be_revoked_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
-    Revoke("abcdef", "csr").apply(joining(delete_token_secret=FORBIDDEN)[0])
+    Revoke(REPORT).apply(joining(delete_token_secret=FORBIDDEN, emit_once=True)[0])
     note = json.loads(capsys.readouterr().out)["note"]
     assert note.startswith("its token abcdef could not be revoked: GET x: 403 Forbidden: may not.")
     assert "Delete the Secret bootstrap-token-abcdef in kube-system" in note
-    Revoke("abcdef", "csr").apply(joining(delete_token_secret=None)[0])
+    Revoke(REPORT).apply(joining(delete_token_secret=None)[0])
     assert capsys.readouterr().out == ""
     unavailable = CallError("DELETE x", 503, "unavailable", "later")
     with pytest.raises(CallError, match="later"):
-        Revoke("abcdef", "csr").apply(joining(delete_token_secret=unavailable)[0])
+        Revoke(REPORT).apply(joining(delete_token_secret=unavailable)[0])
 
 
 WRITE_FORBIDDEN, INVALID = (CallError("PUT x", http, "x", "no") for http in (403, 422))
@@ -227,7 +283,7 @@ def test_an_approval_that_fails_is_reported_at_the_vm_or_retried(
     case: tuple[CallError, bool, bool],
 ) -> None:
     error, is_redelivered, is_reported = case
-    work, _ = joining(decide_signing_request=error)
+    work, _ = joining(decide_signing_request=error, emit_once=True)
     sent: list[tuple[str, Any]] = []
     trigger = replace(work.trigger, is_redelivered=is_redelivered)
     work = replace(work, trigger=trigger, publish=lambda *one: sent.append(one))
@@ -247,7 +303,7 @@ def test_an_approval_that_fails_is_reported_at_the_vm_or_retried(
 
 
 def test_an_approval_that_fails_is_reported_even_if_another_request_cannot_be_read() -> None:
-    work, _ = joining(decide_signing_request=INVALID)
+    work, _ = joining(decide_signing_request=INVALID, emit_once=True)
     sent: list[tuple[str, Any]] = []
     work = replace(work, publish=lambda *one: sent.append(one))
     unavailable = CallError("GET csr-y", 503, "unavailable", "later")

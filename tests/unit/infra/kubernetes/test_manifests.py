@@ -18,6 +18,7 @@ from shared.base.names import (
     POOL_LABEL,
     RESOURCE_NAME_LABEL,
 )
+from shared.base.signing_requests import token_groups
 from shared.node_groups.bootstrap import KUBEADM_GROUP
 from shared.node_groups.spec import DEFAULT_VERSION
 from shared.triggers.routes import STEPS
@@ -112,6 +113,13 @@ ONLY_JOIN_TOKENS = (
 )
 
 
+OF_VM = token_groups("tng-training-1a2b3c4d-x1y2", "42")
+
+
+def of_groups(groups: str) -> Manifest:
+    return {"data": {"auth-extra-groups": b64encode(groups.encode()).decode()}}
+
+
 @pytest.mark.parametrize(
     "operation, change, message",
     [
@@ -144,9 +152,25 @@ ONLY_JOIN_TOKENS = (
         ),
         pytest.param(
             "CREATE",
-            {"data": {"auth-extra-groups": b64encode(KUBEADM_GROUP.encode()).decode()}},
+            of_groups(KUBEADM_GROUP),
             ONLY_JOIN_TOKENS,
             id="of-kubeadms-group",
+        ),
+        pytest.param("CREATE", of_groups(OF_VM), "", id="that-names-its-vm"),
+        *(
+            pytest.param(
+                "CREATE",
+                of_groups(f"{OF_VM}{digits},{KUBEADM_GROUP}"),
+                ONLY_JOIN_TOKENS,
+                id=f"one-group-more{digits}",
+            )
+            for digits in ("", "1", "12")  # the comma is any of three bytes
+        ),
+        pytest.param(
+            "CREATE",
+            of_groups(f"{BOOTSTRAP_GROUP},{KUBEADM_GROUP}"),
+            ONLY_JOIN_TOKENS,
+            id="another-second-group",
         ),
     ],
 )

@@ -300,11 +300,14 @@ def test_an_error_of_a_metadata_write_does_not_contain_the_token() -> None:
 @pytest.mark.parametrize(
     "approval, bootstrap_group",
     [
-        (JoinApproval.APPROVE_JOIN, "system:bootstrappers:tpu-functions"),
+        (
+            JoinApproval.APPROVE_JOIN,
+            "system:bootstrappers:tpu-functions,system:bootstrappers:tng-x:42",
+        ),
         (JoinApproval.EXTERNAL, "system:bootstrappers:kubeadm:default-node-token"),
     ],
 )
-def test_the_bootstrap_group_of_a_token_depends_on_the_approver(
+def test_the_groups_of_a_token_depend_on_the_approver_and_name_its_vm(
     approval: JoinApproval, bootstrap_group: str
 ) -> None:
     created: list[Any] = []
@@ -314,7 +317,7 @@ def test_the_bootstrap_group_of_a_token_depends_on_the_approver(
         settings=replace(SETTINGS, join_approval=approval),
         cluster=cast("Cluster", SimpleNamespace(create_token_secret=created.append)),
     )
-    CreateSecret(TOKEN, "vm").apply(group_work)
+    CreateSecret(TOKEN, "tng-x", "42").apply(group_work)
     (manifest,) = created
     assert base64.b64decode(manifest["data"]["auth-extra-groups"]).decode() == bootstrap_group
 
