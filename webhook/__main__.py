@@ -42,6 +42,7 @@ async def _run(settings: WebhookSettings, certificate: Certificate) -> None:
     loop.add_signal_handler(signal.SIGINT, stop.set)
     mutations = {
         "/mutate": partial(inject, settings=settings.injection),
+        "/mutate-namespace": partial(inject, settings=settings.injection, is_namespace_marked=True),
         "/mutate-jobs": partial(admit, settings=settings.admission),
     }
     webhook = Webhook(mutations, is_verbose=settings.is_verbose)

@@ -13,7 +13,7 @@ A workload or its Pod template opts out by the label or annotation ``tpu-functio
 disabled``. The webhook copies a workload's ``disabled`` to its template as a label, for the reviews of
 the Pods. So if the workload is marked ``enabled``, a label ``disabled`` of its template counts as an old
 copy and is replaced, also if a user has written it; only an annotation counts there. What was injected
-before ``disabled`` is removed from a template.
+before ``disabled``, or before the last mark was removed, is removed from a template.
 
 Problems of a workload, such as contradictions between it and its slice, are warnings, or rejections by a
 setting. If nothing at all is injected because of problems, an annotation on the template says which.
@@ -43,10 +43,10 @@ from webhook.tpu_env.workloads import (
 
 INJECT = "tpu-functions.dev/inject"
 MARKS = (INJECT, "gke-tpu-env-injector.aaronbatilo.dev/inject")
-"""Keys of the label or annotation that says whether to inject. `inject` does not check for ``enabled``:
-the API server sends only workloads that have it, on themselves or on their template or namespace
-(infra/kubernetes/components/inject-env/webhook.yaml). The second key is gke-tpu-env-injector's, whose
-manifests keep working. It knows no value but ``enabled``."""
+"""Keys of the label or annotation that says whether to inject. The API server sends only workloads that
+are marked, on themselves or on their template or namespace, or have variables of this webhook, which are
+removed if no mark is left (infra/kubernetes/components/inject-env/webhook.yaml). The second key is
+gke-tpu-env-injector's, whose manifests keep working. It knows no value but ``enabled``."""
 ENABLED, DISABLED = "enabled", "disabled"
 _STILL_MARKED = (
     "the workload is not marked any more, but its Pod template or namespace is, and injection "
@@ -76,20 +76,25 @@ class InjectionSettings:
     ports: Ports = field(default_factory=Ports)
 
 
-def inject(request: AdmissionRequest, settings: InjectionSettings) -> AdmissionResponse:
+def inject(
+    request: AdmissionRequest, settings: InjectionSettings, *, is_namespace_marked: bool = False
+) -> AdmissionResponse:
     """The patch that adds missing variables to a workload, and warnings about its problems."""
     workload = read_tpu_workload(request.target) if _is_injectable(request) else None
     if workload is None:
         return AdmissionResponse()
-    own = request.target["metadata"]
+    own, stored = request.target["metadata"], read_tpu_workload(request.old)
+    workload = replace(workload, stored=stored.metadata if stored else {})
     if workload.has_template and _is_marked(own, (INJECT,), DISABLED):
         patch = (*_take_back(workload), *_mark_template(workload, DISABLED))
         return AdmissionResponse(patch=patch)
-    if _has_opted_out(workload, own):
+    was_injected = INJECTED in (workload.stored.get("annotations") or {})
+    is_marked = is_namespace_marked or _has_mark(own, workload)
+    if _has_opted_out(workload, own) or (was_injected and not is_marked):
         return AdmissionResponse(patch=tuple(_take_back(workload)))
     environment, problems = _find_environment(workload, settings)
     if problems and settings.is_strict:
-        known = _list_stored_problems(request, workload, settings)
+        known = _list_stored_problems(request, stored, workload, settings)
         added = [problem for problem in problems if problem not in known]
         if added:
             return AdmissionResponse(refusal="; ".join(added))
@@ -109,22 +114,26 @@ def _find_environment(
 
 
 def _list_stored_problems(
-    request: AdmissionRequest, workload: Workload, settings: InjectionSettings
+    request: AdmissionRequest,
+    stored: Workload | None,
+    workload: Workload,
+    settings: InjectionSettings,
 ) -> tuple[str, ...]:
     """The problems that the stored workload of an update has, if it was reviewed: not if it has opted
     out, and not if only the update marks it."""
-    stored = read_tpu_workload(request.old)
     if stored is None:
         return ()
     own = request.old["metadata"]
     has_opted_out = _is_marked(own, (INJECT,), DISABLED) or _has_opted_out(stored, own)
-    was_marked, is_marked = (
-        _is_marked(one, MARKS, ENABLED) or _is_marked(holder.metadata, MARKS, ENABLED)
-        for one, holder in ((own, stored), (request.target["metadata"], workload))
-    )
-    if has_opted_out or (is_marked and not was_marked):
+    is_newly_marked = _has_mark(request.target["metadata"], workload) and not _has_mark(own, stored)
+    if has_opted_out or is_newly_marked:
         return ()
     return _find_environment(stored, settings)[1]
+
+
+def _has_mark(own: Object, workload: Workload) -> bool:
+    """Whether a workload or its template is marked ``enabled``. ``own``: the workload's metadata."""
+    return _is_marked(own, MARKS, ENABLED) or _is_marked(workload.metadata, MARKS, ENABLED)
 
 
 def _is_injectable(request: AdmissionRequest) -> bool:
@@ -215,8 +224,7 @@ def build_patch(workload: Workload, environment: Environment) -> Iterator[Operat
         written = {key: digest for one in envs for key, digest in one.written()}
         note = json.dumps(written, separators=(",", ":"), sort_keys=True)
         yield from set_keys(workload.metadata, base, "annotations", {INJECTED: note})
-    elif envs:
-        # Without variables, these are only containers that the annotation names.
+    elif envs and INJECTED in (workload.metadata.get("annotations") or {}):
         yield {"op": "remove", "path": f"{base}/annotations/{escape(INJECTED)}"}
     # If a Pod has this annotation, `read_tpu_workload` reports it as the Pod's problem, so that nothing
     # is injected there either.

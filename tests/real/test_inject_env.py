@@ -37,7 +37,11 @@ def cluster(
     control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[ControlPlane]:
     """A cluster with the webhook, the policy, and namespaces for the tests."""
-    with serving(tmp_path_factory.mktemp("tls"), {"/mutate": injecting()}) as served:
+    paths = {
+        "/mutate": injecting(),
+        "/mutate-namespace": injecting(is_namespace_marked=True),
+    }
+    with serving(tmp_path_factory.mktemp("tls"), paths) as served:
         configuration = served.configure(COMPONENT / "webhook.yaml")
         policies = (COMPONENT / "policy.yaml").read_text()
         everything = "\n---\n".join([yaml.safe_dump(configuration), policies])
@@ -124,6 +128,18 @@ def test_a_workload_is_marked_by_label_or_annotation(
     apply(cluster, manifest)
     assert "TPU_WORKER_HOSTNAMES" in env_of(cluster, "statefulset", "marked")
     kubectl(cluster, "-n", "ml", "delete", "statefulset", "marked")
+
+
+def test_a_mark_that_is_removed_from_a_template_takes_its_variables_along(
+    cluster: ControlPlane,
+) -> None:
+    manifest = stateful_set(name="taken", replicas=2)
+    manifest["spec"]["template"]["metadata"]["annotations"] = {OWN_MARK: "enabled"}
+    apply(cluster, manifest)
+    assert "TPU_WORKER_HOSTNAMES" in env_of(cluster, "statefulset", "taken")
+    assert "Warning" not in apply(cluster, stateful_set(name="taken", replicas=2))
+    assert env_of(cluster, "statefulset", "taken") == {}
+    kubectl(cluster, "-n", "ml", "delete", "statefulset", "taken")
 
 
 def test_an_unmarked_workload_is_not_changed(cluster: ControlPlane) -> None:

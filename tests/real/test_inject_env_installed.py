@@ -423,8 +423,8 @@ def test_tpu_workloads_are_rejected_and_others_are_accepted_while_the_webhook_is
     until(partial(is_rejected, plane), "the policies are in effect")
     rejected = plane.run_kubectl("apply", "-f", str(EXAMPLES / "injected.yaml"))
     assert rejected.stderr.strip().endswith(
-        "denied request: the webhook inject-env in tpu-functions was unavailable, so this workload has "
-        "no TPU variables; apply it again when the webhook is available"
+        "denied request: the webhook inject-env in tpu-functions was unavailable, so the mark of this "
+        "workload has no effect; apply it again when the webhook is available"
     )
     plain = ["run", "plain", "--image=python:3.12", "--labels=tpu-functions.dev/inject=enabled"]
     kubectl(plane, *plain, "--dry-run=server")

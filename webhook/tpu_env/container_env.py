@@ -193,8 +193,12 @@ class ContainerEnv:
 
 
 def _read_injected(workload: Workload) -> Mapping[str, str]:
-    """The digests in the annotation; empty if it cannot be parsed."""
-    note = (workload.metadata.get("annotations") or {}).get(INJECTED, "{}")
+    """The digests in the annotation; empty if it cannot be parsed.
+
+    kubectl apply removes it with a user's last annotation of the template: then the stored one counts.
+    """
+    both = (holder.get("annotations") or {} for holder in (workload.metadata, workload.stored))
+    note = next((one[INJECTED] for one in both if INJECTED in one), "{}")
     try:
         found = json.loads(note)
     except (ValueError, RecursionError):

@@ -6,7 +6,7 @@ itself is read. The names of Pods are ``<name>-<ordinal>.<serviceName>`` in a St
 LeaderWorkerSet are not computed here: its own webhook writes them.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from shared.base.names import COMPLETION_INDEX
 from shared.base.pods import find_controller, list_tpu_containers, parse_count
@@ -88,13 +88,14 @@ class Workload:
     """A workload: the Pod's spec, its path in the object, and its workers.
 
     ``path`` is the JSON pointer of what holds the Pod's metadata and spec: empty for a Pod. Without
-    ``workers`` nothing is injected.
+    ``workers`` nothing is injected. ``stored`` is the metadata that an update replaces.
     """
 
     path: str
     metadata: Object
     spec: Object
     workers: Workers | None
+    stored: Object = field(default_factory=dict)
 
     @property
     def has_template(self) -> bool:

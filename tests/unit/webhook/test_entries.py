@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from copy import deepcopy
 from typing import Any
 
 import pytest
@@ -171,6 +172,24 @@ def test_a_workload_marked_disabled_loses_what_was_injected(replicas: int) -> No
     assert metadata["annotations"] == {}
     assert metadata["labels"]["tpu-functions.dev/inject"] == "disabled"
     assert Answered(again.target, operation="UPDATE").patch == []
+
+
+@pytest.mark.parametrize("left", ["annotations", ""])
+def test_a_workload_without_any_mark_loses_what_was_injected_except_in_a_marked_namespace(
+    left: str,
+) -> None:
+    """kubectl apply removes a map such as the annotations with the last key that the user had there."""
+    own = [entry("A", "b")]
+    stored = Answered(with_entries(*own, replicas=2)).target
+    new = deepcopy(stored)
+    metadata = new["spec"]["template"]["metadata"]
+    new["spec"]["template"]["metadata"] = {left: metadata[left]} if left else {}
+    again = Answered(new, operation="UPDATE", oldObject=stored)
+    assert (again.entries(), again.warnings) == (own, [])
+    assert not again.target["spec"]["template"]["metadata"].get("annotations")
+    kept = Answered(new, operation="UPDATE", oldObject=stored, is_namespace_marked=True)
+    assert kept.entries() == Answered(stored).entries() != own
+    assert note_of(kept.target) == note_of(stored)
 
 
 def test_a_mark_that_was_removed_is_a_warning_while_the_template_has_its_copy() -> None:

@@ -78,7 +78,7 @@ def test_a_workload_is_reviewed_and_rejected_without_a_review_only_if_a_containe
 ) -> None:
     made = job(with_resources(resources), labels={**MARK, **jobset_labels(1, 0)}, pod=TWO_HOSTS)
     requests_chips = bool(count_chips(with_resources(resources)))
-    assert bool(refusal(MARKED, "CREATE", made)) is requests_chips
+    assert bool(refusal(MARKED, "CREATE", made, namespace={"metadata": {}})) is requests_chips
     for webhook in WEBHOOKS:
         (condition,) = (one for one in webhook["matchConditions"] if one["name"] == "wants-tpus")
         assert evaluate(condition["expression"], {"object": made}) is requests_chips
@@ -99,11 +99,22 @@ def test_pods_of_a_leader_worker_set_are_not_rejected() -> None:
         assert refusal(INJECTED, "CREATE", one, namespace={"metadata": {}}) == ""
 
 
-def test_a_marked_deployment_is_rejected_without_a_review_of_the_webhook() -> None:
+@pytest.mark.parametrize(
+    "mark, namespace, is_rejected",
+    [
+        ("enabled", {}, True),
+        ("disabled", {}, False),
+        ("disabled", MARK, True),  # its Pods would be injected later
+    ],
+)
+def test_a_marked_deployment_is_rejected_without_a_review_of_the_webhook(
+    mark: str, namespace: Manifest, is_rejected: bool
+) -> None:
     made = deployment(pod={"nodeSelector": selector("tpu7x", "2x2x1")})
-    made["metadata"]["labels"] = MARK
-    assert "was unavailable" in refusal(MARKED, "CREATE", made)
-    assert refusal(MARKED, "CREATE", Answered(made).target) == ""
+    made["metadata"]["labels"] = {"tpu-functions.dev/inject": mark}
+    within = {"metadata": {"labels": namespace}}
+    assert ("was unavailable" in refusal(MARKED, "CREATE", made, namespace=within)) is is_rejected
+    assert refusal(MARKED, "CREATE", Answered(made).target, namespace=within) == ""
 
 
 @pytest.mark.parametrize("mark, is_reviewed", [("enabled", True), ("disabled", True), ("", False)])
@@ -114,7 +125,11 @@ def test_a_workload_is_reviewed_by_its_mark_also_to_remove_what_was_injected(
     [condition] = [one for one in WEBHOOKS[0]["matchConditions"] if one["name"] == "is-marked"]
     made = stateful_set()
     made["metadata"][kind] = {"tpu-functions.dev/inject": mark}
-    assert evaluate(condition["expression"], {"object": made}) is is_reviewed
+    expression, injected = condition["expression"], Answered(made).target
+    assert evaluate(expression, {"object": made, "oldObject": None}) is is_reviewed
+    has_variables = mark != "disabled"
+    unmarked = {"object": stateful_set(), "oldObject": injected}
+    assert evaluate(expression, unmarked) is has_variables
 
 
 @pytest.mark.parametrize(

@@ -216,17 +216,26 @@ def as_review(target: Any, operation: str = "CREATE", **request: Any) -> Manifes
     }
 
 
-def injecting(*, is_strict: bool = False) -> Mutation:
+def injecting(*, is_strict: bool = False, is_namespace_marked: bool = False) -> Mutation:
     """Return the mutation with its settings."""
-    return partial(inject, settings=InjectionSettings(is_strict=is_strict))
+    settings = InjectionSettings(is_strict=is_strict)
+    return partial(inject, settings=settings, is_namespace_marked=is_namespace_marked)
 
 
 class Answered:
     """The answer to a review, and the object as it is stored afterwards."""
 
-    def __init__(self, target: Any, *, is_strict: bool = False, **request: Any) -> None:
+    def __init__(
+        self,
+        target: Any,
+        *,
+        is_strict: bool = False,
+        is_namespace_marked: bool = False,
+        **request: Any,
+    ) -> None:
         body = json.dumps(as_review(target, **request)).encode()
-        self.response = review(body, injecting(is_strict=is_strict)).document["response"]
+        mutate = injecting(is_strict=is_strict, is_namespace_marked=is_namespace_marked)
+        self.response = review(body, mutate).document["response"]
         raw = self.response.get("patch")
         self.patch: list[Manifest] = json.loads(base64.b64decode(raw)) if raw else []
         self.target: Manifest = jsonpatch.apply_patch(deepcopy(target), self.patch)
