@@ -33,13 +33,7 @@ from webhook.tpu_env.admission import (
 )
 from webhook.tpu_env.container_env import INJECTED, build_container_envs, without_injected
 from webhook.tpu_env.variables import LISTS, Environment, Ports, Value, decide_variables
-from webhook.tpu_env.workloads import (
-    NOT_INJECTED,
-    FieldPath,
-    Workers,
-    Workload,
-    read_tpu_workload,
-)
+from webhook.tpu_env.workloads import NOT_INJECTED, FieldPath, Workers, Workload, read_tpu_workload
 
 INJECT = "tpu-functions.dev/inject"
 MARKS = (INJECT, "gke-tpu-env-injector.aaronbatilo.dev/inject")

@@ -29,9 +29,8 @@ class TakeOwnership:
         group = work.group
         finalizers = [*group.finalizers, *([] if group.has_finalizer else [FINALIZER])]
         labels = {RESOURCE_NAME_LABEL: group.resource_name}
-        work.replace_object(
-            work.cluster.patch_group(group.raw, finalizers=finalizers, labels=labels)
-        )
+        raw = work.cluster.patch_group(group.raw, finalizers=finalizers, labels=labels)
+        work.replace_object(raw)
 
     def describe(self) -> str:
         return "take ownership: finalizer and label"

@@ -141,8 +141,7 @@ def render_manifests(settings: Settings, kubectl: str = "kubectl") -> str:
         raise ReleaseError("kubectl, which renders the manifests, is not on PATH: install it")
     images = [
         {"name": f"tpu-functions-{one}", "newName": f"{settings.images}/{one}"}
-        | ({"digest": settings.digests[one]} if one in settings.digests else {})
-        | ({} if one in settings.digests else {"newTag": settings.name})
+        | ({"digest": found} if (found := settings.digests.get(one)) else {"newTag": settings.name})
         for one in IMAGES
     ]
     relay = {"name": "relay", "namespace": "tpu-functions", "behavior": "merge"}

@@ -183,9 +183,8 @@ def _refresh(credentials: Any, kind: TokenKind, timeout_s: float) -> None:
     try:
         credentials.refresh(_metadata_transport(kind, timeout_s))
     except (GoogleAuthError, ValueError, KeyError, TypeError):
-        raise AccessError(
-            f"CLUSTER_TOKEN={kind}: the metadata server did not return such a token"
-        ) from None
+        text = f"CLUSTER_TOKEN={kind}: the metadata server did not return such a token"
+        raise AccessError(text) from None
 
 
 def _metadata_transport(kind: TokenKind, timeout_s: float) -> Any:
@@ -201,12 +200,9 @@ def _metadata_transport(kind: TokenKind, timeout_s: float) -> Any:
             try:
                 answer = super().__call__(url, timeout=min(timeout, timeout_s), **options)
             except TransportError as error:
-                raise CallError(
-                    _METADATA_CALL,
-                    0,
-                    "unreachable",
-                    f"{explain(error)}; CLUSTER_TOKEN={kind} is for functions that run on Google Cloud",
-                ) from error
+                only = f"CLUSTER_TOKEN={kind} is for functions that run on Google Cloud"
+                said = f"{explain(error)}; {only}"
+                raise CallError(_METADATA_CALL, 0, "unreachable", said) from error
             if answer.status == 404:
                 raise AccessError(
                     f"CLUSTER_TOKEN={kind}: the metadata server knows no service account; the function "

@@ -102,7 +102,7 @@ def build_desired_slice(leader: Leader, settings: GkeSettings) -> DesiredSlice:
     _check_pod(leader, settings)
     owner = Owner(leader.namespace, leader.jobset, leader.owner_name)
     reservation, is_spot = _reservation(leader), leader.selector.get(SPOT) == "true"
-    selected = _selected_labels(leader)
+    selected = {key: value for key, value in leader.selector.items() if _can_be_given(key)}
     digest = make_hash(
         machine=machine,
         labels=selected,
@@ -115,7 +115,12 @@ def build_desired_slice(leader: Leader, settings: GkeSettings) -> DesiredSlice:
     labels = {
         **_copied_labels(leader, settings),
         **selected,
-        **_own_labels(leader),
+        MANAGER_LABEL: MANAGER,
+        f"{PARENT}kind": leader.owner_kind.lower(),
+        f"{PARENT}name": leader.owner_name,
+        f"{PARENT}namespace": leader.namespace,
+        JOBSET_LABEL: leader.jobset,
+        JOBSET_NAMESPACE_LABEL: leader.namespace,
         HASH_LABEL: digest,
     }
     config = {
@@ -169,14 +174,9 @@ def make_hash(
     ``labels`` and ``zone`` are from the Pod's node selector. Settings and labels that are only copied
     are not part of the hash: their change does not replace a slice.
     """
-    config = {
-        "labels": labels,
-        "machineType": machine,
-        "reservationAffinity": reservation,
-        "spot": is_spot,
-    }
+    config = {"labels": labels, "machineType": machine, "reservationAffinity": reservation}
     content = {
-        "config": without_empty(config),
+        "config": without_empty({**config, "spot": is_spot}),
         "initialNodeCount": count,
         "topology": topology,
         "zone": zone,
@@ -285,21 +285,6 @@ def _reservation(leader: Leader) -> dict[str, Any]:
         "key": "compute.googleapis.com/reservation-name",
         "values": [reservation_path(leader)],
     }
-
-
-def _own_labels(leader: Leader) -> dict[str, str]:
-    return {
-        MANAGER_LABEL: MANAGER,
-        f"{PARENT}kind": leader.owner_kind.lower(),
-        f"{PARENT}name": leader.owner_name,
-        f"{PARENT}namespace": leader.namespace,
-        JOBSET_LABEL: leader.jobset,
-        JOBSET_NAMESPACE_LABEL: leader.namespace,
-    }
-
-
-def _selected_labels(leader: Leader) -> dict[str, str]:
-    return {key: value for key, value in leader.selector.items() if _can_be_given(key)}
 
 
 def _can_be_given(key: str) -> bool:
