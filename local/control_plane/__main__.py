@@ -1,4 +1,4 @@
-"""Prepares a real control plane and JobSet's CRD for the tests (``make control-plane``).
+"""Prepares a real control plane for the tests, with JobSet and LeaderWorkerSet (``make control-plane``).
 
 Prints the source of the control plane: TEST_KUBECONFIG, KUBEBUILDER_ASSETS, PATH, or a cached build with
 Go. With --run, an empty control plane then runs until Ctrl-C.
@@ -13,7 +13,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
-from local.control_plane import jobset_crd, plane
+from local.control_plane import jobset_crd, plane, workload_controllers
 from local.control_plane.binaries import NAMES, Binaries, Unavailable, can_build, obtain
 
 
@@ -31,10 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 0
         binaries = obtain(os.environ, lambda line: print(line, flush=True))
         _show(binaries)
-        if can_build():
-            print(f"JobSet's definition: {jobset_crd.obtain(os.environ)}")
-        else:
-            print("JobSet's definition: not available without Go; its tests are skipped")
+        _obtain_controllers(binaries)
         if options.run:
             with plane.start(binaries) as started:
                 print(f"\nexport KUBECONFIG={started.kubeconfig}\n\nCtrl-C stops it.", flush=True)
@@ -46,6 +43,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("interrupted; nothing runs any more")
         return 128 + signal.SIGINT
     return 0
+
+
+def _obtain_controllers(binaries: Binaries) -> None:
+    try:
+        jobset_crd.obtain(os.environ)
+        found = workload_controllers.obtain(
+            os.environ, binaries, lambda line: print(line, flush=True)
+        )
+        print(f"JobSet and LeaderWorkerSet: {found}")
+    except Unavailable as error:
+        if can_build():
+            raise
+        print(f"no JobSet and LeaderWorkerSet, whose tests are skipped: {error}")
 
 
 def _show(binaries: Binaries) -> None:

@@ -3,11 +3,14 @@
 They are taken from ``KUBEBUILDER_ASSETS`` or ``PATH``, if all five exist there. Otherwise they are built
 from ``kubernetes/go.mod`` and ``etcd/go.mod`` beside this file (two modules, because etcd and Kubernetes
 need different versions of common dependencies) and cached in a folder whose name has a hash of both.
+`local.control_plane.workload_controllers` are built from the first one, too: most of their packages are
+Kubernetes'.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -26,6 +29,7 @@ GO_SETTINGS = {"CGO_ENABLED": "0", "GOFLAGS": "", "GOTOOLCHAIN": "auto"}
 """Environment variables of all calls of go."""
 
 _ETCD = "go.etcd.io/etcd/server/v3"
+_DOWNLOAD_WITHIN_S = 120.0
 _VERSION_PACKAGES = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
 _PRINT_EVERY_S = 30.0
 
@@ -117,9 +121,9 @@ def _build(environment: Mapping[str, str], print_text: Print) -> Binaries:
     target = cache(environment)
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix="building-") as folder:
-        _go_build("etcd", [_ETCD], f"{folder}/etcd", [], print_text)
-        packages = [f"k8s.io/kubernetes/cmd/{name}" for name in NAMES if name != "etcd"]
-        _go_build("kubernetes", packages, f"{folder}/", _version_flags(), print_text)
+        go_build("etcd", {"etcd": _ETCD}, f"{folder}/etcd", print_text)
+        packages = {name: f"k8s.io/kubernetes/cmd/{name}" for name in NAMES if name != "etcd"}
+        go_build("kubernetes", packages, f"{folder}/", print_text, _version_flags())
         target.mkdir(exist_ok=True)
         for name in NAMES:
             (Path(folder) / name).replace(target / name)
@@ -144,12 +148,20 @@ def _version_flags() -> list[str]:
     ]
 
 
-def _go_build(
-    module: str, packages: Sequence[str], output: str, flags: Sequence[str], print_text: Print
+def go_build(
+    module: str,
+    packages: Mapping[str, str],
+    output: str,
+    print_text: Print,
+    linker_flags: Sequence[str] = (),
 ) -> None:
-    names = ", ".join("etcd" if one == _ETCD else Path(one).name for one in packages)
+    """Build programs of the module in a folder beside this file; ``packages`` by their names.
+
+    Raises `Unavailable`.
+    """
+    names = ", ".join(packages)
     command = ["go", "build", "-mod=readonly", "-trimpath", "-o", output]
-    command += ["-ldflags", " ".join(["-s", "-w", *flags]), *packages]
+    command += ["-ldflags", " ".join(["-s", "-w", *linker_flags]), *packages.values()]
     with _progress(f"building {names}", print_text):
         done = subprocess.run(
             command,
@@ -162,6 +174,32 @@ def _go_build(
     if done.returncode:
         last = "\n".join(done.stderr.splitlines()[-20:])
         raise Unavailable(f"go could not build {names} in local/control_plane/{module}:\n{last}")
+
+
+def download(module: str) -> Path:
+    """Return the folder with the files of a module that ``kubernetes/go.mod`` pins.
+
+    Raises `Unavailable`.
+    """
+    if not can_build():
+        raise Unavailable(f"{module} is not cached; install Go to download it")
+    try:
+        done = subprocess.run(
+            ["go", "mod", "download", "-json", module],
+            cwd=HERE / "kubernetes",
+            env={**os.environ, **GO_SETTINGS},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=_DOWNLOAD_WITHIN_S,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise Unavailable(
+            f"go could not download {module} in {_DOWNLOAD_WITHIN_S:.0f} s"
+        ) from error
+    if done.returncode:
+        raise Unavailable(f"go could not download {module}:\n{done.stdout}{done.stderr}")
+    return Path(json.loads(done.stdout)["Dir"])
 
 
 @contextmanager

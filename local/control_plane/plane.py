@@ -17,7 +17,7 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -222,7 +222,7 @@ class OwnControlPlane(ControlPlane):
 
     def stop_api_server(self) -> None:
         """Stop the API server, as for an upgrade."""
-        self._stop("kube-apiserver")
+        self.stop_program("kube-apiserver")
 
     def restart_api_server(self) -> None:
         """Stop and start the API server."""
@@ -244,7 +244,7 @@ class OwnControlPlane(ControlPlane):
     def stop(self) -> None:
         """Stop all parts in reverse order."""
         for name in reversed(list(self._children)):
-            self._stop(name)
+            self.stop_program(name)
         os.close(self._watch_pipe)
         self._watch.wait()
 
@@ -285,7 +285,7 @@ class OwnControlPlane(ControlPlane):
             "--secure-port=0",
             "--leader-elect=false",
         )
-        self._until(self._has_published, "kube-controller-manager")
+        self.wait_until(self._has_published, "kube-controller-manager")
 
     def _has_published(self) -> bool:
         """Whether the controllers have created their objects in each namespace."""
@@ -304,11 +304,15 @@ class OwnControlPlane(ControlPlane):
                 raise ControlPlaneError(f"{manifest['kind']} was refused: {answer}")
 
     def _start(self, name: str, *arguments: str) -> None:
+        self.start_program(name, Path(self._binaries.path(name)), *arguments)
+
+    def start_program(self, name: str, program: Path, *arguments: str) -> None:
+        """Start a part, or a program beside the parts, with a log of its name; `stop` stops it."""
         with (self.directory / f"{name}.log").open("ab") as log:
             self._children[name] = subprocess.Popen(
                 [
                     *parent_watch.exec_command(self._watch_pipe),
-                    self._binaries.path(name),
+                    str(program),
                     *arguments,
                 ],
                 stdin=subprocess.DEVNULL,
@@ -318,7 +322,8 @@ class OwnControlPlane(ControlPlane):
                 start_new_session=True,
             )
 
-    def _stop(self, name: str) -> None:
+    def stop_program(self, name: str) -> None:
+        """Stop what `start_program` has started."""
         child = self._children.pop(name)
         child.terminate()
         try:
@@ -335,9 +340,10 @@ class OwnControlPlane(ControlPlane):
             except OSError:
                 return False
 
-        self._until(is_ready, "kube-apiserver")
+        self.wait_until(is_ready, "kube-apiserver")
 
-    def _until(self, condition: Any, name: str) -> None:
+    def wait_until(self, condition: Callable[[], bool], name: str) -> None:
+        """Wait for a condition. Raises `ControlPlaneError` if a part ends, or ``name`` is late."""
         deadline = time.monotonic() + READY_WITHIN_S
         while not condition():
             ended = [one for one, child in self._children.items() if child.poll() is not None]

@@ -10,7 +10,7 @@ from typing import NoReturn
 
 import pytest
 
-from local.control_plane import jobset_crd, plane
+from local.control_plane import jobset_crd, plane, workload_controllers
 from local.control_plane.binaries import Binaries, Unavailable, find
 from local.tests import pubsub_emulator as emulator
 
@@ -40,6 +40,14 @@ def get_jobset_crd() -> Path:
         return jobset_crd.obtain(os.environ)
     except Unavailable as error:
         miss(str(error))
+
+
+def get_workload_controllers() -> Path:
+    """The folder of the controllers of JobSet and LeaderWorkerSet."""
+    folder = workload_controllers.find(os.environ)
+    if folder is None:
+        miss("JobSet and LeaderWorkerSet are not built: run `make control-plane`")
+    return folder
 
 
 @contextmanager
