@@ -35,6 +35,7 @@ ENDED = ("Completed", "Failed")
 """The conditions of a finished JobSet."""
 _JOB_ENDED = ("Complete", "Failed")
 _SELECTOR = "job-key"
+_PRIORITY = f"{JOBSET_PREFIX}/priority"
 _REPLICATED_JOB = f"{JOBSET_PREFIX}/replicatedjob-name"
 
 
@@ -125,8 +126,23 @@ def _create_jobs(
             yield create(JOBS, jobset["metadata"]["namespace"], job)
         elif is_true(existing, *_JOB_ENDED):
             continue
-        elif bool(existing["spec"].get("suspend")) != job["spec"]["suspend"]:
-            yield patch(JOBS, existing, {"spec": {"suspend": job["spec"]["suspend"]}})
+        elif job["spec"]["suspend"] and not existing["spec"].get("suspend"):
+            yield patch(JOBS, existing, {"spec": {"suspend": True}})
+        elif existing["spec"].get("suspend") and not job["spec"]["suspend"]:
+            yield from _resume(existing, job)
+
+
+def _resume(existing: Document, job: Document) -> Iterator[Call]:
+    """Add what the template has now to the Job's, as JobSet's resumeJob does: what it had before stays."""
+    if (existing.get("status") or {}).get("startTime"):  # with it, the template is immutable
+        yield patch(JOBS, existing, {"status": {"startTime": None}}, "status")
+        return
+    template = job["spec"]["template"]
+    spec = {"nodeSelector": template["spec"].get("nodeSelector") or {}}
+    given = existing["spec"]["template"]["spec"].get("tolerations") or []
+    new = [one for one in template["spec"].get("tolerations") or () if one not in given]
+    change = {"metadata": template["metadata"], "spec": {**spec, "tolerations": [*given, *new]}}
+    yield patch(JOBS, existing, {"spec": {"suspend": False, "template": change}})
 
 
 def _fail(jobset: Document, attempt: int, job: str, now: datetime) -> Document:
@@ -187,12 +203,13 @@ def _job(
     pod.setdefault("restartPolicy", "OnFailure")
     # Not simulated: the headless Service, which publishes the host names.
     pod.setdefault("subdomain", metadata["name"])
+    priority = {_PRIORITY: str(pod.get("priority", 0))}
     if topology:
-        _add_anti_affinity(pod, topology, labels[JOB_KEY])
+        _add_anti_affinity(pod, topology, labels[JOB_KEY], priority[_PRIORITY])
     if adds_selector and "cloud.google.com/gke-tpu-topology" in (pod.get("nodeSelector") or {}):
         pod["nodeSelector"][_SELECTOR] = labels[JOB_KEY]
     spec["template"]["metadata"] = _with_labels(
-        spec["template"].get("metadata"), labels, annotations
+        spec["template"].get("metadata"), labels | priority, annotations
     )
     return {
         "apiVersion": "batch/v1",
@@ -226,8 +243,8 @@ def _exclusive(jobset: Document, template: Mapping[str, Any]) -> str:
     return ""
 
 
-def _add_anti_affinity(pod: Document, topology: str, key: str) -> None:
-    """Add the affinity of JobSet's webhook to a Job's first Pod: no other Job in its domain."""
+def _add_anti_affinity(pod: Document, topology: str, key: str, priority: str) -> None:
+    """Add the affinity of JobSet's webhook: no other Job of the same priority in the domain."""
 
     def term(*expressions: Document) -> Document:
         return {
@@ -239,9 +256,10 @@ def _add_anti_affinity(pod: Document, topology: str, key: str) -> None:
     own = {"key": JOB_KEY, "operator": "In", "values": [key]}
     any_ = {"key": JOB_KEY, "operator": "Exists"}
     other = {"key": JOB_KEY, "operator": "NotIn", "values": [key]}
+    same = {"key": _PRIORITY, "operator": "In", "values": [priority]}
     required = "requiredDuringSchedulingIgnoredDuringExecution"
     pod["affinity"] = {
         **(pod.get("affinity") or {}),
         "podAffinity": {required: [term(own)]},
-        "podAntiAffinity": {required: [term(any_, other)]},
+        "podAntiAffinity": {required: [term(any_, other, same)]},
     }

@@ -122,13 +122,12 @@ class Cluster:
     def jobset(self, name: str = "train") -> Manifest:
         return self.ask("GET", f"/apis/jobset.x-k8s.io/v1alpha2/namespaces/default/jobsets/{name}")
 
-    def suspend_jobset(self, is_suspended: bool, name: str = "train") -> None:
-        self.ask(
-            "PATCH",
-            f"/apis/jobset.x-k8s.io/v1alpha2/namespaces/default/jobsets/{name}",
-            {"spec": {"suspend": is_suspended}},
-            **{"Content-Type": "application/merge-patch+json"},
-        )
+    def suspend_jobset(self, is_suspended: bool) -> None:
+        self.patch_jobset({"suspend": is_suspended})
+
+    def patch_jobset(self, spec: Manifest, name: str = "train") -> None:
+        path = f"/apis/jobset.x-k8s.io/v1alpha2/namespaces/default/jobsets/{name}"
+        self.ask("PATCH", path, {"spec": spec}, **{"Content-Type": "application/merge-patch+json"})
 
     def delete_jobset(self, name: str = "train", **options: str) -> None:
         path = f"/apis/jobset.x-k8s.io/v1alpha2/namespaces/default/jobsets/{name}"

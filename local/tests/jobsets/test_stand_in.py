@@ -10,7 +10,7 @@ import pytest
 
 from local.control_plane import jobset_crd
 from local.jobsets import BESIDE_A_CONTROL_PLANE, Controller, PodBehaviour
-from local.tests.jobsets.cluster import CRD, Cluster, jobset
+from local.tests.jobsets.cluster import CRD, TPU, Cluster, jobset
 from local.tests.real_parts import get_jobset_crd
 
 FIRST, SECOND = "train-slice-0", "train-slice-1"
@@ -200,6 +200,28 @@ def test_a_suspended_jobset_has_jobs_without_pods_until_it_is_resumed() -> None:
     cluster.suspend_jobset(True)
     cluster.run_for(5)
     assert cluster.pods() == {}
+
+
+def test_a_resumed_job_keeps_the_selectors_of_its_old_template_beside_the_new_ones() -> None:
+    cluster = applied(replicas=1, selector={**TPU, "zone": "a"})
+    first = cluster.jobs()[FIRST]["status"]["startTime"]
+    cluster.suspend_jobset(True)
+    cluster.run_for(5)
+    cluster.patch_jobset(
+        {
+            "replicatedJobs": jobset(replicas=1, selector={"zone": "b", "new": ""})["spec"][
+                "replicatedJobs"
+            ]
+        }
+    )
+    cluster.suspend_jobset(False)
+    cluster.run_for(5)
+    job = cluster.jobs()[FIRST]
+    selector = job["spec"]["template"]["spec"]["nodeSelector"]
+    assert selector == {**TPU, "zone": "b", "new": "", "job-key": selector["job-key"]}
+    assert job["status"]["startTime"] > first
+    (pod,) = cluster.pods().values()
+    assert pod["spec"]["nodeSelector"] == selector
 
 
 def test_pods_of_a_deleted_node_are_recreated() -> None:
