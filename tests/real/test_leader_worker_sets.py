@@ -1,0 +1,135 @@
+"""LeaderWorkerSets with their own controller and webhooks, and with the webhook inject_env."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from local.control_plane import workload_controllers
+from local.control_plane.plane import OwnControlPlane
+from local.tests.real_parts import get_workload_controllers, open_own_control_plane
+from tests.real.pods import COMPONENT, OWN_MARK, complete, kubectl, marked
+from tests.real.relay.waiting import until
+from tests.real.webhooks import Served, serving
+from tests.unit.webhook import lws
+from tests.unit.webhook.workloads import Manifest, container, injecting, selector, stateful_set
+
+pytestmark = [pytest.mark.real, pytest.mark.xdist_group("leader worker sets")]
+
+ALONE, AFTER, BEFORE = "alone", "after", "before"
+"""Namespaces: without inject_env, and with it after or before LeaderWorkerSet's webhook."""
+NAMESPACES = (ALONE, AFTER, BEFORE)
+GROUPS = 2
+TWO_HOSTS = selector("tpu7x", "2x2x2")
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnControlPlane]:
+    """A cluster with LeaderWorkerSet, in whose namespaces inject_env is called in both orders."""
+    folder = get_workload_controllers()
+    with (
+        open_own_control_plane() as plane,
+        workload_controllers.running(plane, folder, workload_controllers.LWS),
+        serving(tmp_path_factory.mktemp("tls"), {"/mutate": injecting()}) as served,
+    ):
+        names = dict(zip((AFTER, BEFORE), lws.ORDERS, strict=True))
+        for namespace in NAMESPACES:
+            kubectl(plane, "create", "namespace", namespace)
+        for namespace, name in names.items():
+            configuration = configure(served, name, namespace)
+            kubectl(plane, "apply", "-f", "-", stdin=json.dumps(configuration))
+        until(lambda: all(is_injected(plane, one) for one in names), "inject_env is called")
+        yield plane
+
+
+def configure(served: Served, name: str, namespace: str) -> Manifest:
+    """The configuration of inject_env under a name, for one namespace."""
+    configuration = served.configure(COMPONENT / "webhook.yaml")
+    configuration["metadata"]["name"] = name
+    only = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": [namespace]}
+    for webhook in configuration["webhooks"]:
+        webhook["namespaceSelector"]["matchExpressions"].append(only)
+    return configuration
+
+
+def is_injected(plane: OwnControlPlane, namespace: str) -> bool:
+    """Return whether the API server calls inject_env in a namespace."""
+    probe = complete(marked(stateful_set(name="probe", pod={"nodeSelector": TWO_HOSTS})))
+    probe["metadata"]["namespace"] = namespace
+    made = kubectl(
+        plane, *("create", "--dry-run=server", "-o", "json", "-f", "-"), stdin=json.dumps(probe)
+    )
+    return "TPU_WORKER_HOSTNAMES" in made
+
+
+def leader_worker_set(size: int, hosts: Manifest, *, policy: str, leader: Manifest) -> Manifest:
+    """A LeaderWorkerSet of `GROUPS` groups; the leader's Pod has other chips than the workers'."""
+    metadata = {"labels": {OWN_MARK: "enabled"}}
+    template = {
+        "size": size,
+        "leaderTemplate": {"metadata": metadata, "spec": {"containers": [leader], **hosts}},
+        "workerTemplate": {"metadata": metadata, "spec": {"containers": [container()], **hosts}},
+    }
+    return {
+        "apiVersion": "leaderworkerset.x-k8s.io/v1",
+        "kind": "LeaderWorkerSet",
+        "metadata": {},
+        "spec": {
+            "replicas": GROUPS,
+            "leaderWorkerTemplate": template,
+            "networkConfig": {"subdomainPolicy": policy},
+        },
+    }
+
+
+@pytest.mark.parametrize("policy", ["Shared", "UniquePerReplica"])
+@pytest.mark.parametrize(
+    "name, size, topology, leader",
+    [
+        pytest.param("all", 4, "2x2x4", container(), id="the leader has chips"),
+        pytest.param("workers", 3, "2x2x2", container(tpu=None), id="the leader has none"),
+    ],
+)
+def test_the_pods_of_a_group_have_the_same_variables_in_each_order_of_the_webhooks(
+    name: str, size: int, topology: str, leader: Manifest, policy: str, cluster: OwnControlPlane
+) -> None:
+    hosts = {"nodeSelector": selector("tpu7x", topology)}
+    manifest = leader_worker_set(size, hosts, policy=policy, leader=leader)
+    manifest["metadata"]["name"] = name = f"{name}-{policy.lower()}"
+    for namespace in NAMESPACES:
+        kubectl(cluster, "-n", namespace, "create", "-f", "-", stdin=json.dumps(manifest))
+    alone, after, before = (await_pods(cluster, one, name, GROUPS * size) for one in NAMESPACES)
+    for name, pod in alone.items():
+        own, variables = env_of(pod), env_of(after[name])
+        assert own.items() <= variables.items()
+        assert variables == env_of(before[name])
+        assert ("JAX_PROCESS_ID" in variables) is (own.keys() >= {"TPU_WORKER_ID"})
+        assert env_of(lws.mutate(without_env(pod))) == own, "tests of inject_env imitate it"
+
+
+def await_pods(
+    plane: OwnControlPlane, namespace: str, name: str, count: int
+) -> dict[str, Manifest]:
+    """Return the Pods of a LeaderWorkerSet, when all have been created, by their names."""
+
+    def read() -> list[Manifest]:
+        path = f"/api/v1/namespaces/{namespace}/pods?labelSelector={lws.PREFIX}/name={name}"
+        found: list[Manifest] = plane.request("GET", path)[1]["items"]
+        return found
+
+    until(lambda: len(read()) == count, f"{count} Pods are created")
+    return {pod["metadata"]["name"]: pod for pod in read()}
+
+
+def env_of(pod: Manifest) -> dict[str, str]:
+    """Return the variables of the container, without LeaderWorkerSet's own."""
+    entries: list[Manifest] = pod["spec"]["containers"][0].get("env", [])
+    return {one["name"]: one["value"] for one in entries if not one["name"].startswith("LWS_")}
+
+
+def without_env(pod: Manifest) -> Manifest:
+    """Return the Pod without variables."""
+    pod["spec"]["containers"][0].pop("env")
+    return pod
