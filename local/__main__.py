@@ -34,7 +34,13 @@ from local.run.supervisor import (
     Supervisor,
     open_supervisor,
 )
-from local.show.options import FAILURES, add_options, chosen_cluster, run_clean_up
+from local.show.options import (
+    FAILURES,
+    add_options,
+    chosen_cluster,
+    parse_with_jobset,
+    run_clean_up,
+)
 from local.show.timeline import Timeline
 from local.show.timeline_printer import TimelinePrinter
 
@@ -89,6 +95,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 ports=_ports(options),
                 for_examples=True,
                 slices="" if options.kubeconfig else TPU_NODE_GROUP,
+                jobset=options.jobset,
                 workloads=True,
                 inventory=gce.read_inventory(options.inventory),
             )
@@ -174,7 +181,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     ):
         meaning = f"where {what} listens; 0: any free port (default: {default})"
         parser.add_argument(name, type=int, metavar="N", help=meaning)
-    options = parser.parse_args(arguments)
+    options = parse_with_jobset(parser, arguments)
     if (options.kubeconfig or options.real) and options.port is not None:
         parser.error("--port is the embedded Kubernetes API's; --kubeconfig and --real are others")
     return options

@@ -1,4 +1,4 @@
-"""JobSets in a named cluster: the label of a run on them, and JobSet's own controller."""
+"""JobSets in a named cluster: the label of a run on them."""
 
 from __future__ import annotations
 
@@ -6,12 +6,8 @@ from collections.abc import Mapping
 from copy import deepcopy
 from typing import Any
 
-from local.base.cluster_client import ClusterClient, Document
+from local.base.cluster_client import Document
 from local.cluster.manifests import LABEL, LABEL_VALUE
-
-_DEPLOYMENTS = "/apis/apps/v1/deployments"
-_CONTROLLERS = ("jobset-controller-manager", "jobset-controller")
-"""The suffixes of the Deployment's name in JobSet's manifests and in its chart."""
 
 
 def label_jobset(jobset: Mapping[str, Any]) -> Document:
@@ -22,12 +18,6 @@ def label_jobset(jobset: Mapping[str, Any]) -> Document:
         _add_label(replicated["template"])
         _add_label(replicated["template"]["spec"]["template"])
     return labelled
-
-
-async def has_controller(client: ClusterClient) -> bool:
-    """Whether JobSet's own controller is installed."""
-    deployments = await client.list(_DEPLOYMENTS)
-    return any(one["metadata"]["name"].endswith(_CONTROLLERS) for one in deployments)
 
 
 def _add_label(holder: Document) -> None:

@@ -20,7 +20,6 @@ from local.base.cluster_client import ClusterClient, Refused
 from local.base.events import ClusterAction, Observe
 from local.cluster.credentials import ADMIN, write_private
 from local.cluster.embedded import KUBECONFIG, ClusterUnusable
-from local.cluster.jobsets import has_controller
 from local.cluster.manifests import (
     GROUPS,
     JOBSET_CRD,
@@ -38,7 +37,8 @@ from local.cluster.owned import (
     remove_owned,
 )
 from local.cluster.preflight import clean_command, find_obstacle
-from local.jobsets import BESIDE_A_CONTROL_PLANE, OF_JOBSET
+from local.jobsets import BESIDE_A_CONTROL_PLANE, OF_JOBSET, REAL_JOBSET, SIMULATED_JOBSET
+from local.jobsets.objects import JOBSETS, PATHS
 from local.vm.conversation import Bearer, Certificate, Identity
 from local.vm.transport import Https, Network
 
@@ -58,14 +58,17 @@ class NamedCluster:
         directory: Path,
         observe: Observe,
         slices: str = "",
+        jobset: str = "",
     ) -> None:
         """``slices`` is the kind of slices of JobSets; empty if they get none.
 
-        Raises `ClusterUnusable`.
+        ``jobset`` is whose controller runs JobSets, `REAL_JOBSET` or `SIMULATED_JOBSET`; by default the
+        real one if JobSet's CRD exists. Raises `ClusterUnusable`.
         """
         self.controllers = BESIDE_A_CONTROL_PLANE
         self.selector = SELECTOR
         self._slices = slices
+        self._jobset = jobset
         self._kubeconfig = kubeconfig
         self._identities = tuple(identities)
         self._directory = directory
@@ -89,7 +92,9 @@ class NamedCluster:
         with _unusable(f"{self.url}, which {self._kubeconfig} names, cannot be used"):
             async with self.client() as client:
                 obstacle = await find_obstacle(
-                    client, self._kubeconfig, gives_slices=bool(self._slices)
+                    *(client, self._kubeconfig),
+                    gives_slices=bool(self._slices),
+                    needs_jobset=self._jobset == REAL_JOBSET,
                 )
         if obstacle:
             raise ClusterUnusable(f"{self.url} has been left as it is.\n{obstacle}")
@@ -117,7 +122,8 @@ class NamedCluster:
         manifests = read_labelled_manifests(self._slices)
         if await client.find(JOBSET_CRD) is not None:
             manifests = [one for one in manifests if object_path(one) != JOBSET_CRD]
-            if await has_controller(client):
+            # Whoever has installed the CRD runs the controller, too. Two would fight over the same Jobs.
+            if self._jobset != SIMULATED_JOBSET:
                 self.controllers -= OF_JOBSET
         namespace, *rest = manifests
         namespace["metadata"]["annotations"] = {CLAIM: describe_process(psutil.Process())}
@@ -129,8 +135,9 @@ class NamedCluster:
         for manifest in rest:
             await client.create(collection_path(manifest), manifest)
         async with asyncio.timeout(_ESTABLISHED_S):
-            while (await client.request("GET", GROUPS))[0] != 200:  # 404, then 429, then served
-                await asyncio.sleep(_POLL_S)
+            for path in (GROUPS, PATHS[JOBSETS]) if self._slices else (GROUPS,):
+                while (await client.request("GET", path))[0] != 200:  # 404, then 429, then served
+                    await asyncio.sleep(_POLL_S)
         what = f"has applied {len(manifests)} manifests (CRD, permissions, admission policies)"
         self._report(
             what, "not the relay's Deployment and the device plugin: both are simulated here"

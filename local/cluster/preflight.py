@@ -30,10 +30,13 @@ _REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 _SHOWN = 6
 
 
-async def find_obstacle(client: ClusterClient, kubeconfig: Path, *, gives_slices: bool) -> str:
+async def find_obstacle(
+    client: ClusterClient, kubeconfig: Path, *, gives_slices: bool, needs_jobset: bool = False
+) -> str:
     """Describe what prevents a run, and what to do; empty if nothing does.
 
-    JobSets are an obstacle only to a run that creates slices for them (``gives_slices``).
+    JobSets are an obstacle only to a run that creates slices for them (``gives_slices``), and a cluster
+    without JobSet only to one whose JobSets JobSet's own controller runs (``needs_jobset``).
     """
     if not await _is_administrator(client):
         return (
@@ -55,6 +58,11 @@ async def find_obstacle(client: ClusterClient, kubeconfig: Path, *, gives_slices
         return (
             f"Another run uses the cluster or was killed: {process}.\n"
             f"End it by Ctrl-C. If it was killed, remove what is left: {clean_command(kubeconfig)}"
+        )
+    if needs_jobset and await client.find(JOBSET_CRD) is None:
+        return (
+            "JobSet is not installed. Install it, or let this run simulate its controller: "
+            "ARGS=--jobset=simulated"
         )
     if gives_slices and (jobsets := await client.list(PATHS[JOBSETS])):
         return _render(

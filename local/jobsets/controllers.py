@@ -47,6 +47,8 @@ _KINDS = {
     Controller.SCHEDULER: (PODS, NODES),
     Controller.KUBELETS: (JOBS, PODS, NODES),
 }
+SIMULATED_JOBSET, REAL_JOBSET = "simulated", "real"
+"""Whose controller runs JobSets: this package's, or JobSet's own one."""
 OF_JOBSET = frozenset({Controller.JOBSET_CONTROLLER, Controller.JOB_SELECTOR})
 """The components of an installation of JobSet with the webhook."""
 WORKLOADS = frozenset(Controller) - OF_JOBSET

@@ -133,7 +133,7 @@ def _create_jobs(
 
 
 def _resume(existing: Document, job: Document) -> Iterator[Call]:
-    """Add what the template has now to the Job's, as JobSet's resumeJob does: what it had before stays."""
+    """Add what the template has now to the Job's, as JobSet does: what it had before stays."""
     if (existing.get("status") or {}).get("startTime"):  # with it, the template is immutable
         yield patch(JOBS, existing, {"status": {"startTime": None}}, "status")
         return

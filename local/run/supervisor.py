@@ -160,7 +160,8 @@ class Setup:
     images and networks.
     ``workloads``: on the embedded cluster, Jobs and StatefulSets run on the slices, with the
     webhook inject_env. ``slices`` is the kind of slices of JobSets, `TPU_NODE_GROUP` or, on the
-    embedded cluster, `GKE`; with it, JobSet's controller is simulated.
+    embedded cluster, `GKE`. ``jobset`` is whose controller runs JobSets (see `NamedCluster`); on the
+    embedded cluster it is simulated. ``pods`` is how long the Pods run, and how they end.
     """
 
     directory: Path
@@ -176,6 +177,8 @@ class Setup:
     in_front: Callable[[Application], Application] = lambda application: application
     inventory: Inventory = field(default_factory=read_inventory)
     slices: str = ""
+    jobset: str = ""
+    pods: jobsets.PodBehaviour = FAST_PODS
     workloads: bool = False
     sweep_every_s: float = SWEEP_EVERY_S
 
@@ -320,7 +323,7 @@ class Supervisor:
             else self.cluster.controllers & jobsets.WORKLOADS
         )
         live = LiveStandIn(
-            *(client, self.cluster.selector), controllers=controllers, behaviour=FAST_PODS
+            *(client, self.cluster.selector), controllers=controllers, behaviour=self.setup.pods
         )
         await stack.enter_async_context(live.at_work())
 
@@ -344,6 +347,7 @@ class Supervisor:
             setup.directory,
             self._observe,
             setup.slices,
+            setup.jobset,
         )
 
     async def _start_cloud_logging(self, stack: AsyncExitStack) -> None:

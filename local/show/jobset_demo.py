@@ -19,7 +19,7 @@ from local.cluster.jobsets import label_jobset
 from local.cluster.manifests import GROUPS, NODES
 from local.run.supervisor import GKE, ROOT, TPU_NODE_GROUP, Supervisor
 from local.show.demo import PODS, WORKLOAD_LEFTOVERS, Demo, Kind, run_demo
-from local.show.options import add_options, run_clean_up
+from local.show.options import add_options, parse_with_jobset, run_clean_up
 from local.show.timeline import Line, Timeline
 from local.show.timeline_printer import (
     render_event,
@@ -171,7 +171,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--gke", action="store_true", help="slices are node pools of a simulated GKE cluster"
     )
     add_options(parser)
-    options = parser.parse_args(arguments)
+    options = parse_with_jobset(parser, arguments)
     if options.gke and (options.kubeconfig or options.real):
         parser.error("--gke is a simulated cluster; --kubeconfig and --real are others")
     if options.clean:
@@ -180,6 +180,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         JobSetDemo,
         options,
         slices=GKE if options.gke else TPU_NODE_GROUP,
+        jobset=options.jobset,
         sweep_every_s=SWEEP_EVERY_S,
     )
 

@@ -6,14 +6,15 @@ import argparse
 import asyncio
 import os
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from local.base.ports import PortTaken
 from local.cluster.embedded import ClusterUnusable
 from local.cluster.named import clean
-from local.control_plane import binaries, plane
+from local.control_plane import binaries, plane, workload_controllers
+from local.jobsets import REAL_JOBSET, SIMULATED_JOBSET
 from local.run.processes import ProcessError
 from local.show.timeline import Timeline
 
@@ -48,6 +49,26 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="only remove what a killed run has left in that cluster",
     )
+    parser.set_defaults(jobset="")
+
+
+def parse_with_jobset(
+    parser: argparse.ArgumentParser, arguments: Sequence[str] | None
+) -> argparse.Namespace:
+    """Add ``--jobset`` to the options, and parse them."""
+    parser.add_argument(
+        "--jobset",
+        choices=(SIMULATED_JOBSET, REAL_JOBSET),
+        default="",
+        help="whose controller runs JobSets: a simulated one, or JobSet's own with its webhooks, which "
+        "--real starts and which KUBECONFIG's cluster must have (default there if it has JobSet's CRD)",
+    )
+    options = parser.parse_args(arguments)
+    if options.jobset == REAL_JOBSET and not (options.kubeconfig or options.real):
+        parser.error(
+            "--jobset=real needs --real or --kubeconfig: the embedded API has no controllers"
+        )
+    return options
 
 
 @contextmanager
@@ -61,7 +82,12 @@ def chosen_cluster(options: argparse.Namespace, timeline: Timeline) -> Iterator[
         yield options.kubeconfig
         return
     found = binaries.obtain(os.environ, timeline.print_text)
-    with plane.start(found) as started:
+    with ExitStack() as stack:
+        started = stack.enter_context(plane.start(found))
+        if options.jobset == REAL_JOBSET:
+            folder = workload_controllers.obtain(os.environ, found, timeline.print_text)
+            jobset = workload_controllers.running(started, folder, workload_controllers.JOBSET)
+            stack.enter_context(jobset)
         yield started.kubeconfig
 
 

@@ -18,7 +18,7 @@ import pytest
 from local.cluster.named import NamedCluster
 from local.control_plane import jobset_crd
 from local.control_plane.plane import ControlPlane, OwnControlPlane
-from local.jobsets import BESIDE_A_CONTROL_PLANE, Controller
+from local.jobsets import BESIDE_A_CONTROL_PLANE, SIMULATED_JOBSET, Controller
 from local.run.supervisor import TPU_NODE_GROUP
 from local.tests.jobsets.cluster import jobset
 from local.tests.real_parts import (
@@ -126,7 +126,7 @@ def run_jobset_demo(folder: Path, cluster: ControlPlane, *arguments: str) -> Pro
 def test_the_jobset_demo_runs_with_the_real_crd_and_scheduler_and_leaves_no_object(
     tmp_path: Path, cluster: OwnControlPlane, print_figure: Callable[[str], None]
 ) -> None:
-    demo = run_jobset_demo(tmp_path, cluster)
+    demo = run_jobset_demo(tmp_path, cluster, "--jobset=simulated")
     assert demo.process.returncode == 0, demo.output
     places = dict(re.findall(r"^  (multislice-slice-\d-\d)   tng-(\S+)-\w+$", demo.output, re.M))
     slices = [{places[f"multislice-slice-{job}-{host}"] for host in "01"} for job in "01"]
@@ -160,7 +160,8 @@ def test_ctrl_c_deletes_the_jobset_of_the_demo(
     with jobset_defined(cluster) if is_defined else nullcontext():
         before = list_everything(cluster)
         kubeconfig = ("--kubeconfig", str(cluster.kubeconfig))
-        with running(tmp_path, "local.show.jobset_demo", *kubeconfig) as demo:
+        options = (*kubeconfig, "--jobset=simulated")
+        with running(tmp_path, "local.show.jobset_demo", *options) as demo:
             demo.wait_for_output(text, LIFECYCLE_TIMEOUT_S)
             assert demo.stop(signal.SIGINT, CLEAN_WITHIN_S) == 130, demo.output
         assert list_everything(cluster) ^ before == set()
@@ -184,34 +185,26 @@ def test_a_cluster_with_jobsets_is_not_changed(tmp_path: Path, cluster: OwnContr
     )
 
 
+@pytest.mark.parametrize(
+    "jobset, expected",
+    [("", {Controller.KUBELETS}), (SIMULATED_JOBSET, BESIDE_A_CONTROL_PLANE)],
+)
 @pytest.mark.usefixtures("own_definition", "untouched")
-def test_the_jobset_controller_is_not_simulated_if_it_is_installed(
-    tmp_path: Path, cluster: OwnControlPlane
+def test_the_jobset_controller_is_not_simulated_if_jobset_is_installed_unless_an_option_says_so(
+    tmp_path: Path, cluster: OwnControlPlane, jobset: str, expected: frozenset[Controller]
 ) -> None:
-    deployments = "/apis/apps/v1/namespaces/default/deployments"
-    labels = {"control-plane": "controller-manager"}
-    template = {
-        "metadata": {"labels": labels},
-        "spec": {"containers": [{"name": "manager", "image": "manager"}]},
-    }
-    spec = {"replicas": 0, "selector": {"matchLabels": labels}, "template": template}
-
     async def find_controllers() -> frozenset[Controller]:
         named = NamedCluster(
-            cluster.kubeconfig, ["relay"], tmp_path, lambda _: None, TPU_NODE_GROUP
+            *(cluster.kubeconfig, ["relay"], tmp_path, lambda _: None),
+            slices=TPU_NODE_GROUP,
+            jobset=jobset,
         )
         async with AsyncExitStack() as stack:
             await named.check()
             await named.start(stack)
             return named.controllers
 
-    assert asyncio.run(find_controllers()) == BESIDE_A_CONTROL_PLANE
-    manager = {"metadata": {"name": "jobset-controller-manager"}, "spec": spec}
-    assert cluster.request("POST", deployments, manager)[0] == 201
-    try:
-        assert asyncio.run(find_controllers()) == {Controller.KUBELETS}
-    finally:
-        cluster.request("DELETE", f"{deployments}/jobset-controller-manager")
+    assert asyncio.run(find_controllers()) == expected
 
 
 def test_make_local_with_real_starts_and_stops_a_real_control_plane(
@@ -248,6 +241,12 @@ def test_make_local_with_real_starts_and_stops_a_real_control_plane(
             ("--real", "--gke"),
             "--gke is a simulated cluster; --kubeconfig and --real are others",
             id="with GKE",
+        ),
+        pytest.param(
+            "local.show.jobset_demo",
+            ("--jobset=real",),
+            "--jobset=real needs --real or --kubeconfig: the embedded API has no controllers",
+            id="JobSet's controller on the embedded API",
         ),
     ],
 )

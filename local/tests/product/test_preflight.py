@@ -33,13 +33,15 @@ CLEAN = (
 UNINSTALL = "Both would work on the same groups. Name a cluster without it, or uninstall it."
 
 
-def find(folder: Path, *manifests: Manifest, gives_slices: bool = False) -> list[str]:
+def find(folder: Path, *manifests: Manifest, **needs: bool) -> list[str]:
     """Return the lines of the preflight check of a cluster with these objects."""
 
     async def look() -> str:
         async with open_cluster(folder) as cluster:
             await cluster.create(*manifests)
-            return await find_obstacle(cluster.client, KUBECONFIG, gives_slices=gives_slices)
+            return await find_obstacle(
+                cluster.client, KUBECONFIG, **{"gives_slices": False, **needs}
+            )
 
     return asyncio.run(look()).splitlines()
 
@@ -102,6 +104,14 @@ def test_existing_jobsets_prevent_a_run_with_slices_for_jobsets(tmp_path: Path) 
         "  JobSet default/train",
         "Delete them, or name a cluster without JobSets.",
     ]
+
+
+def test_jobset_must_be_installed_where_its_own_controller_runs_jobsets(tmp_path: Path) -> None:
+    assert find(tmp_path, gives_slices=True, needs_jobset=True) == [
+        "JobSet is not installed. Install it, or let this run simulate its controller: "
+        "ARGS=--jobset=simulated"
+    ]
+    assert find(tmp_path, JOBSET_CRD, gives_slices=True, needs_jobset=True) == []
 
 
 def test_a_cluster_without_the_objects_of_kubeadm_is_an_error(tmp_path: Path) -> None:
