@@ -18,36 +18,21 @@ from typing import Any
 import psutil
 import pytest
 
-from local import gce
 from local.base.cluster_client import ClusterClient
 from local.base.events import AuditEntry, Event, SubprocessEnded
 from local.base.http import Application, Request, Response, Stream, Subscription
 from local.run.supervisor import Setup, Supervisor, open_supervisor
-from local.vm import agents
+from tests.processes.quick import QUICK_AGENTS, QUICK_GCE
 from tests.support.manifests import manifest
 
 pytestmark = [pytest.mark.processes, pytest.mark.real]
 
 GROUPS = "/apis/tpu.google.com/v1alpha1/namespaces/default/tpunodegroups"
 TIMEOUT = timedelta(seconds=90)
-SHORT = (0.1, 0.3)
 INSERTS = (
     "instanceTemplates.insert",
     "resourcePolicies.insert",
     "instanceGroupManagers.insert",
-)
-QUICK_GCE = gce.Timings(
-    operation_s=dict.fromkeys(gce.timings.OPERATION_S, SHORT),
-    list_lag_s=(0.0, 0.1),
-    template_visibility_lag_s=(0.0, 0.0),
-    in_use_lag_s=(0.0, 0.0),
-    metadata_propagation_s=SHORT,
-    log_delay_s=SHORT,
-    bulk_check_s=SHORT,
-    ici_activation_s=SHORT,
-)
-QUICK_AGENTS = agents.Timings(
-    boot_s=SHORT, prepare_s=SHORT, join_s=SHORT, ready_s=SHORT, plugin_s=SHORT
 )
 
 
