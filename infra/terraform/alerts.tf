@@ -16,6 +16,14 @@ locals {
       label       = "slice"
       meaning     = "The name of its resources"
     }
+    unseen_leaks = {
+      name        = "${var.name_prefix}-unseen-leaks"
+      description = "Runs of report_leaks that could not read all projects, zones and regions, and found no leak elsewhere"
+      step        = "report_leaks"
+      decisions   = "\"NotAllSeen\""
+      label       = "decision"
+      meaning     = "NotAllSeen"
+    }
     refused_joins = {
       name        = "${var.name_prefix}-refused-joins"
       description = "Requests for the certificates of Nodes that approve_join has denied, has left pending for two minutes, or that another approver has approved"
@@ -134,6 +142,24 @@ locals {
       group_by = ["metric.labels.slice"]
       runbook  = "leaked-slices"
       advice   = "Its TPUNodeGroup is gone, and its VMs are billed. `PUBSUB_PROJECT=${var.project_id} PROJECTS=${join(",", local.served_projects)} kubectl tng leaks` names all its remaining resources and the commands that delete them."
+    }
+
+    unseen_leaks = {
+      title     = "leaks may be unseen"
+      severity  = "WARNING"
+      condition = "Two runs of report_leaks could not read all projects and zones"
+      filter = [
+        "resource.type = \"cloud_run_revision\"",
+        "metric.type = \"logging.googleapis.com/user/${local.alert_metrics.unseen_leaks.name}\"",
+      ]
+      above    = 1
+      duration = "0s"
+      period   = "7500s"
+      aligner  = "ALIGN_SUM"
+      reducer  = "REDUCE_SUM"
+      group_by = null
+      runbook  = "leaked-slices"
+      advice   = "A leaked slice there is not reported. The line names what was not seen, and why: `gcloud logging read 'jsonPayload.decision=\"NotAllSeen\" AND resource.labels.service_name=\"${local.function_names["report_leaks"]}\"' --project=${var.project_id} --freshness=3h --limit=1 --format='value(jsonPayload.note)'`."
     }
 
     # Normally a request is approved within seconds. Other cases mean that an attacker may have a token, or that

@@ -111,8 +111,9 @@ REASONS: dict[Reason, str] = {
     Reason.PAUSED: "The annotation tpu-functions.dev/paused stops creation. Remove it to continue.",
     Reason.AWAITING_NODE_JOIN: "VMs run, or wait for capacity, and have not joined the cluster yet, or "
     f"their Nodes have just joined and are not Ready yet. {_WAIT}",
-    Reason.NODE_JOIN_TIMEOUT: "A VM has not joined in time. Read the cause in its serial port output: "
-    "gcloud compute instances get-serial-port-output.",
+    Reason.NODE_JOIN_TIMEOUT: "A VM has not joined in time. Read the cause in its serial port output "
+    "(gcloud compute instances get-serial-port-output); when it is corrected, the VM tries again, or "
+    "reset it.",
     Reason.JOIN_NOT_APPROVED: "A VM's request for its Node's certificate is not approved. An Event and "
     "the log of approve_join name the request and the obstacle. Remove the obstacle: the request is "
     "observed again each minute.",

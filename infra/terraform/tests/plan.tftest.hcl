@@ -223,7 +223,7 @@ run "cluster_access_kubeconfig_secrets_with_workload_identity_federation" {
   }
 
   assert {
-    condition     = keys(google_monitoring_alert_policy.this) == ["dead_letters", "failing", "leaked_slices", "other_installation", "refused_joins", "sinks", "waiting"] && keys(google_logging_metric.alerts) == ["leaked_slices", "other_installation", "refused_joins"] && length(google_monitoring_alert_policy.sweep_absent) == 1
+    condition     = keys(google_monitoring_alert_policy.this) == ["dead_letters", "failing", "leaked_slices", "other_installation", "refused_joins", "sinks", "unseen_leaks", "waiting"] && keys(google_logging_metric.alerts) == ["leaked_slices", "other_installation", "refused_joins", "unseen_leaks"] && length(google_monitoring_alert_policy.sweep_absent) == 1
     error_message = "With notification_channels, all alert policies and their metrics must be created."
   }
 
