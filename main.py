@@ -64,7 +64,7 @@ def _serve(step: str, request: flask.Request) -> tuple[str, int]:
         )
         return "PushRefused\n", refusal.http
     with _uncollected_start():
-        run = import_module(f"functions.{step}").run
+        run = import_module(f"functions.{step}").STEP.run
         answer = handle(step, run, request.get_data(), runtime)
     if answer.http == ACKNOWLEDGED:
         return "", ACKNOWLEDGED

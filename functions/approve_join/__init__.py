@@ -43,4 +43,3 @@ from shared.triggers import routes
 
 # Nothing recovers: requests that could not be read or decided stay pending.
 STEP = Step(routes.APPROVE_JOIN, open_work, observe.observe, decide.decide, snapshot=RULES)
-run = STEP.run

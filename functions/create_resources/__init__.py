@@ -47,4 +47,3 @@ def recover(work: GroupWork, error: CallError) -> Plan | None:
 
 
 STEP = build_step(routes.CREATE_RESOURCES, observe.observe, decide.decide, recover)
-run = STEP.run

@@ -54,4 +54,3 @@ def recover(work: GroupWork, error: CallError) -> Plan | None:
 STEP = build_step(
     routes.INJECT_TOKEN, observe.observe, decide.decide, recover, ends_own_retries=True
 )
-run = STEP.run

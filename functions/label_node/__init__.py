@@ -74,4 +74,3 @@ def recover(work: GroupWork, error: CallError) -> Plan | None:
 
 
 STEP = build_step(routes.LABEL_NODE, observe.observe, decide.decide, recover)
-run = STEP.run

@@ -112,4 +112,3 @@ def report_retry(work: SliceWork, error: Exception) -> Plan:
 STEP = Step(
     routes.PROVISION_SLICE, open_pod, observe.observe, decide.decide, recover, give_up=report_retry
 )
-run = STEP.run

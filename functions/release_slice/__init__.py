@@ -95,7 +95,6 @@ STEP = Step(
     recovers_each=True,
     give_up=report_retry,
 )
-run = STEP.run
 
 
 def is_retry_reported(one: observe.ObservedSlice, now: datetime) -> bool:

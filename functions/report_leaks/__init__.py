@@ -22,4 +22,3 @@ from shared.triggers import routes
 
 # Nothing recovers: after a transient error the message is retried, and the step runs again in an hour.
 STEP = Step(routes.REPORT_LEAKS, open_work, observe.observe, decide.decide)
-run = STEP.run

@@ -39,4 +39,3 @@ def recover(work: Work, error: CallError) -> Plan | None:
 
 
 STEP = Step(routes.SWEEP, open_work, observe.observe, decide.decide, recover, only_triggers=True)
-run = STEP.run

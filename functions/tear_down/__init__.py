@@ -67,4 +67,3 @@ def recover(work: GroupWork, error: CallError) -> Plan | None:
 
 
 STEP = build_step(routes.TEAR_DOWN, observe.observe, decide.decide, recover)
-run = STEP.run

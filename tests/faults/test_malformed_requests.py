@@ -138,11 +138,11 @@ def test_every_mutated_request_for_a_certificate_is_answered_and_only_a_vms_own_
         served = requests.generate()
         log.clear()
         runtime.monotonic = slow() if number % 16 == 0 else lambda: 0.0
-        reply = handle("approve_join", approve_join.run, body, runtime)
+        reply = handle("approve_join", approve_join.STEP.run, body, runtime)
         outcomes[reply.outcome] += 1
         assert reply.http in ANSWERS
         if reply.http == 503:
-            reply = handle("approve_join", approve_join.run, redelivered(body), runtime)
+            reply = handle("approve_join", approve_join.STEP.run, redelivered(body), runtime)
             assert reply.http == 204, served
         assert CRASHED not in {line["decision"] for line in log}, (served, log)
         assert token[7:] not in json.dumps(log)

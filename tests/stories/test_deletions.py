@@ -248,7 +248,7 @@ def test_an_invocation_beside_another_repeats_no_delete_of_a_node(
             return
         calls.append(call)
         if len(calls) == deleted:
-            handle("tear_down", tear_down.run, message(), harness.runtime("tear_down"))
+            handle("tear_down", tear_down.STEP.run, message(), harness.runtime("tear_down"))
 
     def message() -> bytes:
         if beside != "a resync":

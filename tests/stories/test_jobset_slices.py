@@ -531,7 +531,7 @@ def test_two_concurrent_invocations_create_one_slice() -> None:
     messages: list[bytes] = []
 
     def run_concurrently() -> None:
-        run = import_module("functions.provision_slice").run
+        run = import_module("functions.provision_slice").STEP.run
         handle(
             "provision_slice",
             run,

@@ -365,7 +365,7 @@ def test_a_token_that_is_created_again_while_its_vm_joins_is_revoked() -> None:
     def join() -> None:
         harness.simulation.admin("POST", NODES, node, **helpers.as_kubelet(groups.a))
         body = helpers.envelope(replace(message, at=harness.clock.now()).encode())
-        handle("label_node", label_node.run, body, harness.runtime("label_node"))
+        handle("label_node", label_node.STEP.run, body, harness.runtime("label_node"))
         revoked.append(token not in helpers.secrets(harness))
 
     helpers.just_before(harness, "inject_token", "POST", SECRETS, join)

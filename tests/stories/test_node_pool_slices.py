@@ -172,7 +172,7 @@ def read_state(harness: Harness) -> str:
     )
     data = base64.b64encode(about.encode()).decode()
     body = json.dumps({"message": {"data": data, "messageId": "m"}}).encode()
-    return handle(STEP, provision_slice.run, body, harness.runtime(STEP)).outcome
+    return handle(STEP, provision_slice.STEP.run, body, harness.runtime(STEP)).outcome
 
 
 def test_nodes_of_a_slowly_created_pool_get_their_full_time() -> None:

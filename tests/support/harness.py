@@ -393,7 +393,7 @@ class Harness:
         self._runtimes.clear()
 
     def _serve(self, step: str) -> Callable[[bytes], int]:
-        run = import_module(f"functions.{step}").run
+        run = import_module(f"functions.{step}").STEP.run
 
         def serve(body: bytes) -> int:
             try:

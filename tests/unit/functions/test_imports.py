@@ -76,9 +76,8 @@ def test_the_gke_library_is_not_imported_before_the_first_call() -> None:
 def test_garbage_collection_is_enabled_after_the_first_answer() -> None:
     program = (
         "import gc, json, base64, types, main\n"
-        "from functions import sweep\n"
-        "seen, run = [], sweep.run\n"
-        "sweep.run = lambda invocation: (seen.append(gc.isenabled()), run(invocation))[1]\n"
+        "seen, handle = [], main.handle\n"
+        "main.handle = lambda *given: (seen.append(gc.isenabled()), handle(*given))[1]\n"
         'data = base64.b64encode(b\'{"version": 1, "kind": "Sweep"}\').decode()\n'
         "body = json.dumps({'message': {'data': data, 'messageId': '1'}}).encode()\n"
         "request = types.SimpleNamespace(headers={}, get_data=lambda: body)\n"
