@@ -66,10 +66,9 @@ class KubernetesApi:
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """The answer to a GET, its body unread.
 
-        Raises `Refused` for anything but 200, `CannotConnect` if the token's file is empty for a moment,
-        and what aiohttp raises for what happens on the way.
+        Raises `Refused` for anything but 200, `CannotConnect`, and what aiohttp raises on the way.
         """
-        with _cannot_connect():  # the client may read the token's file
+        with _cannot_connect():  # the client may read the token's file, empty for a moment
             request = await self._client.param_serialize(
                 "GET",
                 path,
