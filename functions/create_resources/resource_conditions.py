@@ -20,7 +20,7 @@ from shared.node_groups.status import (
     Type,
 )
 from shared.ports.error_reasons import rank
-from shared.ports.gce.values import ManagedInstance, Mig, Template
+from shared.ports.gce.values import UP, ManagedInstance, Mig, Template
 
 Words = tuple[bool, str, str]
 """A condition's status, reason and message."""
@@ -71,9 +71,13 @@ class CreationReport:
             provisioning_model=model,
             counts=counts,
         )
-        known = known.with_condition(
-            Type.ACCEPTED, True, "Accepted", "The spec is valid", group, now
-        )
+        text = "The spec is valid"
+        if group.is_paused:
+            text += (
+                ". The group is paused: nothing is inserted. Compute Engine continues what it began"
+            )
+            text += "" if group.spec.is_bulk else ", and repairs VMs"
+        known = known.with_condition(Type.ACCEPTED, True, "Accepted", text, group, now)
         for kind, resource in known.resources.items():
             words = self._describe_resource(group, known, kind, resource)
             if words is not None:
@@ -94,13 +98,15 @@ class CreationReport:
         if resource.state is State.GONE:
             text = f"The {noun} {resource.name} is gone. {REASONS[Reason.RESOURCE_LOST]}"
             return False, Reason.RESOURCE_LOST, text
+        is_begun = resource.state is State.CREATING and resource.operation
+        if group.is_paused and not is_begun:
+            last = f" The last error: {resource.error.message}" if resource.error else ""
+            return False, Reason.PAUSED, f"{REASONS[Reason.PAUSED]}{last}"
         if resource.error is not None:
             error = resource.error
             code = f" ({error.code})" if error.code else ""
             text = f"{noun} {resource.name}: {error.message}{code}. {find_advice(error.reason)}"
             return False, error.reason, _with_field(group, error.reason, text).rstrip()
-        if group.is_paused:
-            return False, Reason.PAUSED, REASONS[Reason.PAUSED]
         if resource.state is State.PENDING:
             return False, Reason.PROVISIONING, f"The {noun} {resource.name} is not created yet"
         text = f"Compute Engine is creating the {noun} {resource.name}"
@@ -115,7 +121,9 @@ class CreationReport:
             )
             return False, Reason.RESOURCE_CONFLICT, text
         if found.is_bulk_in_progress or found.creating > 0 or found.recreating > 0:
-            errors = [(found.uri, error) for error in found.errors]
+            # VMs of a BULK MIG exist: there was capacity for all, and its last check is outdated.
+            is_granted = group.spec.is_bulk and any(vm.status in UP for vm in self.members)
+            errors = [] if is_granted else [(found.uri, error) for error in found.errors]
             for member in self.members:
                 errors += [(f"VM {member.name} of {found.uri}", error) for error in member.errors]
             errors.sort(key=lambda one: (rank(one[1].verdict), one[0]))

@@ -20,6 +20,8 @@ from shared.triggers.trigger import LogTrigger, Trigger
 
 MIN_LEFT = timedelta(minutes=10)
 """A token with less time left is replaced if its VM has not joined."""
+SWEPT_SELDOM_AFTER = timedelta(minutes=8)
+"""A group that has waited so long for its VMs is not triggered by each run of the sweep any more."""
 UNUSED_AFTER = timedelta(minutes=2)
 """A token this old whose VM has not joined may lack its Secret: an invocation may have ended before it
 created the Secret."""
@@ -47,8 +49,23 @@ def decide(observed: ObservedVms | NothingToInject, now: datetime) -> Plan:
         "Injecting" if injections else "NothingToDo",
         each=(*first, *injections),
         errors=observed.errors,
+        best_effort=tuple(_plan_forward(observed, now)) if observed.vms else (),
         if_all_succeeded=last,
     )
+
+
+def _plan_forward(observed: ObservedVms | NothingToInject, now: datetime) -> Iterator[Send]:
+    """Trigger create_resources if a VM was created after a wait that its condition still reports.
+
+    Its next run ends this: it finds no error any more, or counts the VMs that run.
+    """
+    group, known = observed.group, observed.status
+    mig = known.conditions.get(Type.MIG_READY)
+    if mig is None or mig.is_true or not isinstance(observed.trigger, LogTrigger):
+        return
+    has_waited = now - mig.since >= SWEPT_SELDOM_AFTER and not known.counts.running
+    if known.has_api_error(Type.MIG_READY) or has_waited:
+        yield Send(routes.CREATE_RESOURCES, (message_about(group, Cause.FORWARDED, now),))
 
 
 def _plan_without_tokens(observed: NothingToInject, now: datetime) -> Plan:
@@ -62,7 +79,11 @@ def _plan_without_tokens(observed: NothingToInject, now: datetime) -> Plan:
         return Plan("NotServed", first=() if known == observed.status else (write,))
     message = "bootstrapKubernetes is not set: the VMs join by other means"
     known = known.with_condition(Type.TOKENS_INJECTED, True, "NotNeeded", message, group, now)
-    return Plan("NoBootstrap", first=(WriteStatus(readiness.conclude(group, known, now)),))
+    return Plan(
+        "NoBootstrap",
+        first=(WriteStatus(readiness.conclude(group, known, now)),),
+        best_effort=tuple(_plan_forward(observed, now)),
+    )
 
 
 def _plan_injection(observed: ObservedVms, vm: Vm, now: datetime) -> Iterator[Action]:

@@ -75,6 +75,7 @@ class NothingToInject:
 
     group: AnyGroup
     status: Status
+    trigger: Trigger
     can_be_served: bool = True
 
 
@@ -82,10 +83,10 @@ def observe(work: GroupWork) -> ObservedVms | NothingToInject:
     """Read the VMs and the Nodes of their names."""
     group, known = work.group, work.status
     if not isinstance(group, NodeGroup) or not work.settings.serves(group.spec.project):
-        return NothingToInject(group, known, can_be_served=False)
+        return NothingToInject(group, known, work.trigger, can_be_served=False)
     bootstrap = group.spec.bootstrap
     if group.deleting is not None or bootstrap is None:
-        return NothingToInject(group, known)
+        return NothingToInject(group, known, work.trigger)
     if not work.trigger.vms:
         return _list_vms(work, ObservedVms(group, bootstrap, known, work.trigger))
     vms, unread, errors = _read_named_vms(work, group)

@@ -5,14 +5,15 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from functions.label_node import vm_reasons
-from functions.label_node.observed_nodes import UP, ObservedNodes
+from functions.label_node.observed_nodes import ObservedNodes
 from functions.label_node.vm_reasons import VmFacts
 from shared.base.reasons import VM_LOSSES, Reason
 from shared.node_groups import membership
 from shared.node_groups.membership import is_vm_name, may_match
 from shared.node_groups.node_group import InstanceConfig
+from shared.node_groups.readiness import READY_AGAIN_AFTER
 from shared.node_groups.status import MAX_PENDING, Counts, Pending, Status
-from shared.ports.gce.values import Instance
+from shared.ports.gce.values import UP, Instance
 from shared.triggers.trigger import LogTrigger
 
 LOSSES: Mapping[str, Reason] = {
@@ -26,10 +27,6 @@ LOSSES: Mapping[str, Reason] = {
     "compute.instances.delete": Reason.NODE_LOST,
 }
 """The reason of a lost VM by the method of its audit log entry: nothing else shows a preemption."""
-READY_AGAIN_AFTER = timedelta(minutes=1)
-"""A Node of a complete slice that was reported as not Ready counts as ready only so long after that
-report, so that a flapping Node does not cause many status writes. The sweep triggers the count that is
-due then."""
 MAX_AGE_OF_JOINING_NODE = timedelta(minutes=15)
 """A younger Node may have been not Ready because it was joining: it counts as soon as it is ready."""
 

@@ -11,11 +11,9 @@ from shared.node_groups.membership import find_vm_of_misnamed, is_match, may_mat
 from shared.node_groups.node_group import NodeGroup
 from shared.node_groups.resources import machine_of
 from shared.node_groups.status import Pending, Status
-from shared.ports.gce.values import Instance, Mig
+from shared.ports.gce.values import UP, Instance, Mig
 from shared.ports.kubernetes.nodes import Node
 from shared.triggers.trigger import Trigger
-
-UP = frozenset({"PROVISIONING", "STAGING", "RUNNING"})
 
 
 @dataclass(frozen=True)

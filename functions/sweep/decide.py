@@ -126,6 +126,11 @@ def is_due(group: AnyGroup, known: Status, at: datetime) -> bool:
     if is_settled(group, known):
         minute = int(at.timestamp() // 60)
         return minute % SETTLED_EVERY_MINUTES == own % SETTLED_EVERY_MINUTES
+    # VMs of a BULK group run and others are being created, perhaps after a long wait for capacity.
+    mig = known.conditions.get(Type.MIG_READY)
+    is_creating = mig is not None and mig.reason == Reason.PROVISIONING and known.counts.running > 0
+    if is_creating and isinstance(group, NodeGroup) and group.spec.is_bulk:
+        return True
     return backoff.is_due(last_progress(group, known), at, own / 2**32)
 
 

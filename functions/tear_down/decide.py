@@ -6,13 +6,15 @@ from datetime import datetime
 
 from functions.tear_down import observe
 from functions.tear_down.actions import DeleteResources, RemoveFinalizer, RevokeTokens
+from shared.base.names import FINALIZER
+from shared.base.reasons import REASONS, Reason
 from shared.frame.plan import Action, Each, Plan, Send
 from shared.node_groups import readiness
 from shared.node_groups.actions import DeleteNode, PatchNode
 from shared.node_groups.lifecycle import ResourceAction, Transition, begin_deletion
 from shared.node_groups.membership import build_node_patch, may_match
 from shared.node_groups.node_group import NodeGroup
-from shared.node_groups.status import MIG, Counts, Resource, State
+from shared.node_groups.status import MIG, Counts, Resource, State, Status, Type
 from shared.node_groups.unreadable import list_remaining, restore_entries
 from shared.node_groups.work import GroupWork, WriteStatus, message_about
 from shared.triggers import routes
@@ -151,7 +153,7 @@ def _plan_labels(observed: observe.ObservedRemains) -> Iterator[PatchNode]:
 def _plan_delete_of_rest(
     observed: observe.ObservedRemains, transitions: Mapping[str, Transition], now: datetime
 ) -> Plan:
-    write = _build_status(observed, transitions, now)
+    group, write = observed.group, _build_status(observed, transitions, now)
     nodes = tuple(
         Each(node.name, (DeleteNode(node.name, node.uid),))
         for node in observed.nodes
@@ -178,7 +180,11 @@ def _plan_delete_of_rest(
             first=(write,) if nodes else (),
             each=nodes,
             resume=rest,
-            if_all_succeeded=(*revocations, RemoveFinalizer()),
+            if_all_succeeded=(
+                *revocations,
+                *_report_others(group, write.status, now),
+                RemoveFinalizer(),
+            ),
         )
     kinds = tuple(
         kind
@@ -191,6 +197,15 @@ def _plan_delete_of_rest(
         each=nodes,
         resume=rest,
     )
+
+
+def _report_others(group: NodeGroup, known: Status, now: datetime) -> Iterator[WriteStatus]:
+    """Report who keeps the object. No step writes its status after this."""
+    others = [name for name in group.finalizers if name != FINALIZER]
+    if others:
+        reason = Reason.OTHER_FINALIZERS
+        text = f"{', '.join(others)}: {REASONS[reason]}"
+        yield WriteStatus(known.with_condition(Type.READY, False, reason, text, group, now))
 
 
 def _build_status(

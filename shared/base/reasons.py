@@ -41,6 +41,7 @@ class Reason(StrEnum):
     DELETING_TEMPLATE = "DeletingTemplate"
     DELETING_POLICY = "DeletingPolicy"
     DELETING_NODES = "DeletingNodes"
+    OTHER_FINALIZERS = "OtherFinalizers"
 
 
 DELETIONS = frozenset(
@@ -49,6 +50,7 @@ DELETIONS = frozenset(
         Reason.DELETING_TEMPLATE,
         Reason.DELETING_POLICY,
         Reason.DELETING_NODES,
+        Reason.OTHER_FINALIZERS,
     }
 )
 """Reasons of a deletion that makes progress."""
@@ -108,7 +110,9 @@ REASONS: dict[Reason, str] = {
     "changed or deleted on Google Cloud. If it was restored from a backup, run ./deploy.sh --restored "
     "CLUSTER. If it is a copy, its slices are the original's: delete its groups (remove the finalizers "
     "by hand) and the annotation, then deploy it with a Terraform state of its own.",
-    Reason.PAUSED: "The annotation tpu-functions.dev/paused stops creation. Remove it to continue.",
+    Reason.PAUSED: "The annotation tpu-functions.dev/paused stops creation. Remove it to continue. What "
+    "Compute Engine has begun to create is not stopped, nor are its repairs: to stop them, delete the "
+    "group.",
     Reason.AWAITING_NODE_JOIN: "VMs run, or wait for capacity, and have not joined the cluster yet, or "
     f"their Nodes have just joined and are not Ready yet. {_WAIT}",
     Reason.NODE_JOIN_TIMEOUT: "A VM has not joined in time. Read the cause in its serial port output "
@@ -142,6 +146,8 @@ REASONS: dict[Reason, str] = {
     Reason.DELETING_TEMPLATE: f"The instance template is being deleted. {_WAIT}",
     Reason.DELETING_POLICY: f"The workload policy is being deleted. {_WAIT}",
     Reason.DELETING_NODES: f"The Node objects are being deleted. {_WAIT}",
+    Reason.OTHER_FINALIZERS: "Finalizers of others keep the group. All its resources are deleted, and "
+    "tpu-functions has removed its finalizer. Find out why the owners of the others do not.",
 }
 """What each reason means and what to do; the reference page is generated from it."""
 

@@ -30,6 +30,10 @@ from shared.triggers import routes
 
 REPORT_AFTER = timedelta(minutes=10)
 """A transient error that has lasted this long is reported in ``Ready``."""
+READY_AGAIN_AFTER = timedelta(minutes=1)
+"""A Node of a complete slice that was reported as not Ready counts as ready only so long after that
+report, so that a flapping Node does not cause many status writes. The sweep triggers the count that is
+due then."""
 
 
 @dataclass(frozen=True)
@@ -173,6 +177,13 @@ def _check_pending(_: AnyGroup, status: Status) -> Readiness | None:
     if reason == Reason.AWAITING_NODE_JOIN:
         text = f"Waiting for {missing} of {status.counts.desired} nodes to become Ready: {names}"
         return Readiness(False, reason, text)
+    if reason == Reason.NODE_NOT_READY and status.completed_at is not None and status.pending:
+        counted_from = max(one.since for one in status.pending if one.why == reason)
+        at = render_time(counted_from + READY_AGAIN_AFTER)
+        text = (
+            f"{missing} of {status.counts.desired} nodes are not ready, or are counted from {at} on"
+        )
+        return Readiness(False, reason, f"{text}: {names}. {find_advice(reason)}")
     message = f"{missing} of {status.counts.desired} nodes are not ready: {names}"
     return Readiness(False, reason, f"{message}. {find_advice(reason)}".rstrip())
 

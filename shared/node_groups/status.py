@@ -22,7 +22,7 @@ from shared.base.documents import (
     read_text,
     without_empty,
 )
-from shared.base.reasons import Reason
+from shared.base.reasons import ORDER, Reason
 from shared.base.timestamps import LONG_AGO, guess_time, render_time
 from shared.node_groups.node_group import AnyGroup
 from shared.triggers import routes
@@ -191,6 +191,11 @@ class Status:
     def is_true(self, kind: Type) -> bool:
         condition = self.conditions.get(kind)
         return condition is not None and condition.is_true
+
+    def has_api_error(self, kind: Type) -> bool:
+        """Whether a condition reports an error of an API, such as a lack of capacity."""
+        condition = self.conditions.get(kind)
+        return condition is not None and condition.reason in ORDER
 
     def with_resource(self, kind: str, resource: Resource) -> Status:
         return replace(self, resources={**self.resources, kind: resource})

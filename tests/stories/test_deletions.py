@@ -14,6 +14,7 @@ from functions import tear_down
 from local.cloud.simulation import Options
 from local.gce.timings import Timings
 from shared.base.names import RESOURCE_NAME_LABEL
+from shared.base.reasons import REASONS, Reason
 from shared.frame.step import handle
 from shared.ports.errors import CallError
 from shared.ports.gce.calls import Gce
@@ -260,3 +261,18 @@ def test_an_invocation_beside_another_repeats_no_delete_of_a_node(
     harness.hooks.before = interleave
     helpers.assert_deleted_completely(harness)
     assert len(calls) == 64
+
+
+def test_finalizers_of_others_are_named_when_nothing_else_is_left() -> None:
+    harness = helpers.ready()
+    group = harness.group(NAME)
+    assert group is not None
+    finalizers = ["example.com/other", *group["metadata"]["finalizers"]]
+    helpers.patch(harness, helpers.group_path(), {"metadata": {"finalizers": finalizers}})
+    harness.delete(NAME)
+    harness.run_for(10 * MINUTE)
+    text = f"example.com/other: {REASONS[Reason.OTHER_FINALIZERS]}"
+    assert helpers.condition_of(harness) == ("False", "OtherFinalizers", text)
+    assert harness.leftovers() == [f"TPUNodeGroup {NAME}"]
+    harness.run_for(24 * HOUR)
+    assert helpers.condition_of(harness) == ("False", "OtherFinalizers", text)

@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from local.cloud.simulation import PROJECT
+from shared.base.reasons import REASONS, Reason
 from tests.stories import helpers
 from tests.stories.helpers import EXAMPLES, HOUR, MINUTE, ONE_HOST, harness_for
 from tests.support.builders import DATA
@@ -295,7 +296,7 @@ def test_a_pause_before_creation_creates_nothing_and_creation_continues_after_it
     assert helpers.condition_of(harness) == (
         "False",
         "Paused",
-        "The annotation tpu-functions.dev/paused stops creation. Remove it to continue.",
+        REASONS[Reason.PAUSED],
     )
     assert harness.simulation.gce.calls.writes() == 0
     helpers.annotate(harness, PAUSED, None)
@@ -314,6 +315,23 @@ def test_a_pause_during_creation_creates_nothing_more() -> None:
     helpers.annotate(harness, PAUSED, None)
     helpers.until_ready(harness)
     assert harness.operations["resourcePolicies.insert"] == 1
+
+
+def test_a_pause_while_the_mig_is_inserted_reports_the_insert_and_the_slice_that_follows() -> None:
+    harness = Harness()
+    harness.apply(manifest())
+    helpers.until(harness, lambda: harness.operations["instanceGroupManagers.insert"] == 1)
+    helpers.annotate(harness, PAUSED, "true")
+    harness.run_for(timedelta(seconds=1))
+    assert helpers.condition_of(harness)[1:] == (
+        "Provisioning",
+        f"Compute Engine is creating the managed instance group {helpers.resource_name(harness)}",
+    )
+    assert helpers.condition_of(harness, "Accepted")[2] == (
+        "The spec is valid. The group is paused: nothing is inserted. Compute Engine continues what it "
+        "began"
+    )
+    helpers.until_ready(harness)
 
 
 def test_a_paused_group_can_be_deleted() -> None:

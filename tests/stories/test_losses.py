@@ -6,6 +6,7 @@ repairs an INDIVIDUAL group, and the new VMs join.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
@@ -17,7 +18,7 @@ from local.cloud.simulation import PROJECT, identity
 from local.vm.kubelet import ACCELERATOR_LABEL
 from shared.base.names import FINALIZER, RESOURCE_NAME_LABEL, VM_ID_LABEL, VM_STARTED_KEY
 from shared.base.reasons import REASONS, Reason
-from shared.base.timestamps import render_time
+from shared.base.timestamps import parse_time, render_time
 from tests.stories import helpers
 from tests.stories.helpers import HOUR, MINUTE, NAME, ONE_HOST, SPOT, STANDARD, TWO_SINGLE
 from tests.support.harness import RESERVATION, Harness
@@ -303,8 +304,15 @@ def test_a_node_that_flaps_for_an_hour_costs_a_status_write_a_minute() -> None:
         status = "False" if half_minute % 2 == 0 else "True"
         helpers.patch(harness, path, {"status": {"conditions": conditions(harness, path, status)}})
         if half_minute == 0:
+            reported = harness.clock.now()
             harness.run_for(timedelta(seconds=20))
             assert helpers.condition_of(harness)[:2] == ("False", "NodeNotReady")
+            harness.run_for(timedelta(seconds=10))
+        elif half_minute == 1:  # it is Ready again
+            harness.run_for(timedelta(seconds=20))
+            found = re.search("counted from ([^ ]*Z) on: ", helpers.condition_of(harness)[2])
+            assert found is not None
+            assert abs(parse_time(found[1]) - reported - MINUTE) < timedelta(seconds=10)
             harness.run_for(timedelta(seconds=10))
         else:
             harness.run_for(timedelta(seconds=30))
@@ -430,7 +438,9 @@ def test_silent_kubelets_are_reported() -> None:
     harness.run_for(5 * MINUTE)
     names = sorted(helpers.nodes(harness))
     assert helpers.condition_of(harness)[:2] == ("False", "NodeNotReady")
-    assert helpers.condition_of(harness)[2].startswith("2 of 2 nodes are not ready: ")
+    assert helpers.condition_of(harness)[2].startswith(
+        "2 of 2 nodes are not ready, or are counted "
+    )
     assert helpers.pending(harness) == dict.fromkeys(names, "NodeNotReady")
     helpers.assert_deleted_completely(harness)
 

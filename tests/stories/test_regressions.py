@@ -90,6 +90,34 @@ def test_the_reason_of_an_individual_group_that_waits_does_not_flap(name: str) -
         assert helpers.condition_of(harness)[:2] == ("False", injected.reason)
 
 
+@pytest.mark.parametrize(
+    "mode", [{}, TWO_SINGLE, {"bootstrapKubernetes": None}], ids=["BULK", "INDIVIDUAL", "no tokens"]
+)
+def test_a_lack_of_capacity_is_not_reported_any_more_when_vms_run(mode: dict[str, Any]) -> None:
+    """The sweep triggers a group that has waited long every half hour only, and the VMs boot long."""
+    identity = None if "bootstrapKubernetes" not in mode else helpers.by_other_means
+    harness = Harness(helpers.vm_options(boot_s=(600.0, 601.0), identity=identity))
+    faults = harness.simulation.gce.faults
+    faults.set_capacity("us-central1-c", "tpu7x", 0)
+    harness.apply(manifest(**{**mode, "instanceConfig": STANDARD}))
+    harness.run_for(2 * HOUR)
+    assert helpers.condition_of(harness)[1] == "InsufficientCapacity"
+    faults.set_capacity("us-central1-c", "tpu7x", 2)
+    helpers.until(harness, lambda: running(harness) >= 1)
+    harness.run_for(timedelta(seconds=5))
+    if mode != TWO_SINGLE:  # the other VM of an INDIVIDUAL group may still wait
+        assert helpers.condition_of(harness)[1] in ("Provisioning", "AwaitingNodeJoin")
+    helpers.until(harness, lambda: running(harness) == 2)
+    harness.run_for(MINUTE + timedelta(seconds=5))
+    assert helpers.condition_of(harness)[1] == "AwaitingNodeJoin"
+    helpers.until_ready(harness)
+
+
+def running(harness: Harness) -> int:
+    """The number of VMs that run."""
+    return sum(helpers.get(harness, vm)["status"] == "RUNNING" for vm in helpers.vms(harness))
+
+
 def test_a_refused_read_is_reported_by_an_event() -> None:
     harness = Harness()
     denied("compute.instanceGroupManagers.get").begin(harness.simulation.gce.faults)

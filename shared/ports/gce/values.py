@@ -12,6 +12,9 @@ from shared.base.reasons import Reason
 from shared.base.timestamps import find_time
 from shared.ports.error_reasons import ErrorKind, Verdict, classify, rank
 
+UP = frozenset({"PROVISIONING", "STAGING", "RUNNING"})
+"""The statuses of a VM that runs or is being started."""
+
 
 @dataclass(frozen=True)
 class GceError:

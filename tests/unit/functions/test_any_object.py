@@ -148,7 +148,9 @@ def plans(group: AnyGroup, known: Status) -> Iterator[Plan]:
     if not isinstance(group, NodeGroup):
         yield create_resources.decide.decide(ObservedUnreadable(group, known), NOW)
         yield tear_down.decide.decide(UnreadableRemains(group, known), NOW)
-        yield inject_token.decide.decide(NothingToInject(group, known, can_be_served=False), NOW)
+        yield inject_token.decide.decide(
+            NothingToInject(group, known, RESYNC, can_be_served=False), NOW
+        )
         yield label_node.decide.decide(
             label_node.observe.NothingToCount(group, known, can_be_served=False), NOW
         )
@@ -160,7 +162,7 @@ def plans(group: AnyGroup, known: Status) -> Iterator[Plan]:
             yield create_resources.decide.decide(observed, NOW)
         yield tear_down.decide.decide(ObservedRemains(group, known, found=found), NOW)
     if group.spec.bootstrap is None:
-        yield inject_token.decide.decide(NothingToInject(group, known, can_be_served=True), NOW)
+        yield inject_token.decide.decide(NothingToInject(group, known, RESYNC), NOW)
     else:
         yield inject_token.decide.decide(
             ObservedVms(group, group.spec.bootstrap, known, RESYNC), NOW

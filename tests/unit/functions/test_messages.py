@@ -11,10 +11,10 @@ from typing import cast
 
 import pytest
 
-from functions import create_resources
+from functions import create_resources, tear_down
 from functions.create_resources.resource_conditions import CreationReport
 from functions.label_node import interconnect_condition, joined_condition
-from shared.base.names import PAUSED_ANNOTATION
+from shared.base.names import FINALIZER, PAUSED_ANNOTATION
 from shared.base.reasons import REASONS, VM_LOSSES, Reason
 from shared.node_groups import readiness, status
 from shared.node_groups.node_group import AnyGroup
@@ -153,6 +153,15 @@ def _described(
     return ReadyMessage(_conclude(known, of).message, "" if is_progress else name, is_progress)
 
 
+def _kept_by_others() -> ReadyMessage:
+    gone = EXISTING.enter(State.GONE, NOW)
+    kept = group(deleting=True, finalizers=[FINALIZER, "example.com/other"])
+    known = Status(resources=dict.fromkeys(ALL_EXISTING, gone))
+    plan = tear_down.decide.decide(tear_down.observe.ObservedRemains(kept, known), NOW)
+    (write,) = (action for action in plan.list_actions() if isinstance(action, WriteStatus))
+    return ReadyMessage(write.status.conditions[Type.READY].message, "example.com/other")
+
+
 CREATION_FAILURES = (
     *(Reason.INSUFFICIENT_CAPACITY, Reason.QUOTA_EXCEEDED, Reason.RESERVATION_NOT_FOUND),
     *(Reason.RESERVATION_FULL, Reason.RESERVATION_MISMATCH, Reason.SUBNET_FULL),
@@ -181,6 +190,7 @@ MESSAGES: dict[Reason, Callable[[], ReadyMessage]] = {
     Reason.DELETING_TEMPLATE: partial(_deleted, gone=(MIG,)),
     Reason.DELETING_POLICY: partial(_deleted, gone=(MIG, TEMPLATE)),
     Reason.DELETING_NODES: partial(_deleted, gone=(MIG, TEMPLATE, POLICY)),
+    Reason.OTHER_FINALIZERS: _kept_by_others,
 }
 
 

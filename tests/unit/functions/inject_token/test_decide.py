@@ -329,7 +329,7 @@ def test_tokens_injected_counts_vms_with_a_token_or_a_node(
 
 def test_a_group_without_bootstrap_needs_no_tokens() -> None:
     about = group(change={"bootstrapKubernetes": None})
-    plan = decide(NothingToInject(about, Status()), NOW)
+    plan = decide(NothingToInject(about, Status(), RESYNC), NOW)
     (write,) = plan.first
     assert isinstance(write, WriteStatus)
     condition = write.status.conditions[Type.TOKENS_INJECTED]
@@ -337,7 +337,7 @@ def test_a_group_without_bootstrap_needs_no_tokens() -> None:
 
 
 def test_a_group_being_deleted_gets_no_token() -> None:
-    assert decide(NothingToInject(group(deleting=True), Status()), NOW) == Plan("Deleting")
+    assert decide(NothingToInject(group(deleting=True), Status(), RESYNC), NOW) == Plan("Deleting")
 
 
 def test_the_text_of_a_plan_does_not_contain_the_secret_of_a_token() -> None:
@@ -404,9 +404,10 @@ def test_an_error_about_a_vm_remains_only_while_this_vm_waits(name: str, is_kept
 
 def test_the_error_of_the_step_is_removed_from_a_group_that_is_no_longer_served() -> None:
     failed = Status(retries=(Retry("inject_token", "503", NOW),))
-    plan = decide(NothingToInject(group(), failed, can_be_served=False), NOW)
+    plan = decide(NothingToInject(group(), failed, RESYNC, can_be_served=False), NOW)
     assert plan.outcome == "NotServed"
     (write,) = plan.first
     assert isinstance(write, WriteStatus)
     assert write.status.retries == ()
-    assert decide(NothingToInject(group(), Status(), can_be_served=False), NOW) == Plan("NotServed")
+    unserved = NothingToInject(group(), Status(), RESYNC, can_be_served=False)
+    assert decide(unserved, NOW) == Plan("NotServed")
