@@ -60,6 +60,7 @@ class CreationReport:
             machine = machine_of(group, template.machine_type)
             machine_type = machine.machine_type if machine else ""
             model = template.provisioning_model or "STANDARD"
+            known = replace(known, max_run_s=template.max_run_s)
         counts = replace(known.counts, desired=group.spec.node_count)
         if self.members:  # the sweep decides by the number of running VMs which steps to trigger
             running = sum(member.status == "RUNNING" for member in self.members)
@@ -79,19 +80,21 @@ class CreationReport:
             text += "" if group.spec.is_bulk else ", and repairs VMs"
         known = known.with_condition(Type.ACCEPTED, True, "Accepted", text, group, now)
         for kind, resource in known.resources.items():
-            words = self._describe_resource(group, known, kind, resource)
+            words = self._describe_resource(group, known, kind, resource, now)
             if words is not None:
                 known = known.with_condition(CONDITION_OF[kind], *words, group, now)
         return known
 
     def _describe_resource(
-        self, group: NodeGroup, known: Status, kind: str, resource: Resource
+        self, group: NodeGroup, known: Status, kind: str, resource: Resource, now: datetime
     ) -> Words | None:
         """The condition of a resource; ``None``: unchanged."""
         noun, found, own = NOUN[kind], self.found.get(kind), group.spec.user_template
         if resource.state is State.READY:
             if kind == MIG:
-                return self._describe_mig(group, known, found) if isinstance(found, Mig) else None
+                return (
+                    self._describe_mig(group, known, found, now) if isinstance(found, Mig) else None
+                )
             if kind == TEMPLATE and own is not None:
                 return True, "ExternalTemplate", f"Using {own.uri}"
             return True, "Ready", _CREATED[kind]
@@ -112,12 +115,17 @@ class CreationReport:
         text = f"Compute Engine is creating the {noun} {resource.name}"
         return False, Reason.PROVISIONING, text
 
-    def _describe_mig(self, group: NodeGroup, known: Status, found: Mig) -> Words:
+    def _describe_mig(self, group: NodeGroup, known: Status, found: Mig, now: datetime) -> Words:
         desired = group.spec.node_count
-        if found.target_size != desired:
+        # Compute Engine shrinks the MIG of flex-start VMs at the end of their run.
+        is_end = found.target_size < desired and known.has_run_out(now)
+        if found.target_size != desired and not is_end:
+            # A MIG in BULK mode grows only from 0.
+            can_return = not group.spec.is_bulk or found.target_size == 0
             text = (
                 f"{found.uri} was resized: its targetSize is {found.target_size}, and the spec has "
-                f"{desired} nodes. Resize it back, or delete the group and apply it again."
+                f"{desired} nodes. {'Resize it back, or delete' if can_return else 'Delete'} the group "
+                "and apply it again."
             )
             return False, Reason.RESOURCE_CONFLICT, text
         if found.is_bulk_in_progress or found.creating > 0 or found.recreating > 0:

@@ -10,7 +10,6 @@ from functions.label_node.vm_reasons import VmFacts
 from shared.base.reasons import VM_LOSSES, Reason
 from shared.node_groups import membership
 from shared.node_groups.membership import is_vm_name, may_match
-from shared.node_groups.node_group import InstanceConfig
 from shared.node_groups.readiness import READY_AGAIN_AFTER
 from shared.node_groups.status import MAX_PENDING, Counts, Pending, Status
 from shared.ports.gce.values import UP, Instance
@@ -71,9 +70,7 @@ def _was_just_not_ready(observed: ObservedNodes, vm: str, now: datetime) -> bool
 
 def _build_facts(observed: ObservedNodes, now: datetime) -> dict[str, VmFacts]:
     """What is known about each VM: those that the status reports first, then those that are lost now."""
-    known, source = observed.status, observed.group.spec.source
-    max_run_s = source.max_run_s if isinstance(source, InstanceConfig) else 0
-    trigger = observed.trigger
+    known, trigger = observed.status, observed.trigger
     is_rejection = trigger.cause in vm_reasons.REJECTIONS
     rejected = dict.fromkeys(trigger.vms, Reason(trigger.cause)) if is_rejection else {}
     losses = _read_loss(trigger, observed.instances) if isinstance(trigger, LogTrigger) else {}
@@ -93,7 +90,9 @@ def _build_facts(observed: ObservedNodes, now: datetime) -> dict[str, VmFacts]:
             now=now,
             join_timeout=observed.join_timeout,
             chips=observed.chips,
-            max_run=timedelta(seconds=max_run_s) if max_run_s else None,
+            has_run_out=known.has_run_out(
+                now, vm.started if (vm := observed.instances.get(name)) else None
+            ),
             completed_at=known.completed_at,
             earlier=observed.earlier.get(name),
             is_outdated=name in outdated,
@@ -109,6 +108,11 @@ def _build_facts(observed: ObservedNodes, now: datetime) -> dict[str, VmFacts]:
         )
         for name in dict.fromkeys((*still, *losses, *gone, *observed.joined, *observed.vms))
     }
+
+
+def _find_start(observed: ObservedNodes, name: str) -> datetime | None:
+    instance = observed.instances.get(name)
+    return instance.started if instance is not None else None
 
 
 def _read_loss(trigger: LogTrigger, instances: Mapping[str, Instance | None]) -> dict[str, Reason]:

@@ -162,10 +162,10 @@ def _plan_triggers(
     mig = known.resources.get(MIG)
     if mig is None or mig.state is not State.READY:
         return
-    are_vms_missing = observed.has_all_vms and len(observed.vms) < group.spec.node_count
+    is_other_size = observed.has_all_vms and len(observed.vms) != group.spec.node_count
     is_bulk_granted = group.spec.is_bulk and observed.joined and known.has_api_error(Type.MIG_READY)
     contradicts = (
-        are_vms_missing if known.is_true(Type.MIG_READY) else have_all_joined or is_bulk_granted
+        is_other_size if known.is_true(Type.MIG_READY) else have_all_joined or is_bulk_granted
     )
     if contradicts:
         yield Send(routes.CREATE_RESOURCES, (message_about(group, Cause.FORWARDED, now),))

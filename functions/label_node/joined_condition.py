@@ -37,6 +37,7 @@ def add_condition(observed: ObservedNodes, known: Status, now: datetime) -> Stat
         # a VM.
         whys = [entry.why for entry in known.pending if entry.name not in observed.joined]
         reason = Reason.NODE_LOST if known.completed_at else Reason.AWAITING_NODE_JOIN
+        reason = Reason.MAX_RUN_DURATION_REACHED if known.has_run_out(now) else reason
         reason = Reason(whys[0]) if whys else reason
         message = _describe_missing(observed, known, reason)
     return known.with_condition(Type.NODES_JOINED, False, reason, message, observed.group, now)
@@ -52,7 +53,8 @@ def _count_gone_early(observed: ObservedNodes, known: Status, now: datetime) -> 
         return 0
     if observed.has_all_vms and now - created.since >= VISIBLE_AFTER:
         return max(0, observed.group.spec.node_count - len(observed.vms))
-    return sum(entry.why == Reason.NODE_LOST for entry in known.pending)
+    lost = (entry.name for entry in known.pending if entry.why == Reason.NODE_LOST)
+    return sum(observed.instances.get(name) is None for name in lost)
 
 
 def _describe_missing(observed: ObservedNodes, known: Status, reason: Reason) -> str:
@@ -77,8 +79,15 @@ def _describe_missing(observed: ObservedNodes, known: Status, reason: Reason) ->
     if nameless:  # in tpu-operator's words
         message += f" ({nameless} nodes joined with missing ProviderID)"
     if reason != Reason.AWAITING_NODE_JOIN:
-        message += f"; {', '.join(names) or 'VMs are gone'}. {find_advice(reason)}"
+        shown = ", ".join(_with_status(observed, name) for name in names)
+        message += f"; {shown or 'VMs are gone'}. {find_advice(reason)}"
     return message
+
+
+def _with_status(observed: ObservedNodes, name: str) -> str:
+    """The name of a VM, with its status if it was read and does not run."""
+    vm = observed.instances.get(name)
+    return f"{name} ({vm.status})" if vm is not None and vm.status != "RUNNING" else name
 
 
 def _describe_deleted_nodes(names: list[str], *, is_bulk: bool) -> str:

@@ -8,8 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from shared.base.reasons import Reason
-from shared.base.timestamps import CLOCKS_DIFFER_BY
+from shared.base.reasons import VM_LOSSES, Reason
 from shared.node_groups.status import Pending
 from shared.ports.gce.values import Instance
 from shared.ports.kubernetes.nodes import Node
@@ -19,9 +18,6 @@ PLUGIN_LATE_AFTER = timedelta(minutes=2)
 MAX_START_OF_NODE = timedelta(minutes=5)
 """How long a new Node may take to start its network and its device plugin (a guess). A Node of a slice
 that was never complete is reported as not Ready only after this time."""
-MAX_JOIN_OF_VM = timedelta(minutes=10)
-"""A VM of a complete slice was started at most this long before the slice was complete (a guess, for
-VMs that no longer exist)."""
 REJECTIONS = (Reason.JOIN_DENIED, Reason.JOIN_NOT_APPROVED)
 """The reasons that ``approve_join`` reports for VMs. They are also the causes of its messages."""
 ENDS = (Reason.PREEMPTED, Reason.MAX_RUN_DURATION_REACHED)
@@ -37,7 +33,7 @@ class VmFacts:
     now: datetime
     join_timeout: timedelta
     chips: int  # of each VM; 0 if not known yet
-    max_run: timedelta | None  # the spec's maxRunDuration
+    has_run_out: bool  # the VM is, or was, old enough for its maxRunDuration
     completed_at: datetime | None  # when the slice was complete for the first time
     earlier: Pending | None = None  # what the status reports about the VM
     is_outdated: bool = False  # what was read since contradicts ``earlier``
@@ -59,29 +55,18 @@ class VmFacts:
         the ends of VMs remain: its Node shows everything else."""
         if self.earlier is None or (self.node is not None and self.earlier.why not in ENDS):
             return None
-        is_contradicted = self.is_outdated or self.event_loss is not None
-        return Reason(self.earlier.why) if self.is_gone or not is_contradicted else None
+        holds = not (self.is_outdated or self.event_loss is not None)
+        if self.is_gone:
+            holds = self.earlier.why in VM_LOSSES
+        return Reason(self.earlier.why) if holds else None
 
     @property
     def is_lost(self) -> bool:
-        """Whether the trigger's event, the absence of the VM or of its Node, or a stop after it had
-        joined shows that the VM is lost."""
-        had_joined = self.node is not None or (self.lacks_node and self.completed_at is not None)
-        is_newly_gone = self.is_gone and self.earlier is None
-        return self.event_loss is not None or is_newly_gone or (had_joined and self.is_down)
-
-    @property
-    def has_run_out(self) -> bool:
-        """Whether the VM is, or was, old enough for its maxRunDuration."""
-        if self.max_run is None:
-            return False
-        if self.instance is not None and self.instance.started is not None:
-            started, margin = self.instance.started, CLOCKS_DIFFER_BY
-        elif self.completed_at is not None:
-            started, margin = self.completed_at, MAX_JOIN_OF_VM
-        else:
-            return False
-        return self.now - started >= self.max_run - min(margin, self.max_run / 4)
+        """Whether the trigger's event, the absence of the VM or of its Node, or a stop shows that the VM
+        is lost."""
+        is_stopped = self.is_down and (self.node is not None or self.lacks_node)
+        is_newly_gone = self.is_gone and (self.earlier is None or self.node is None)
+        return self.event_loss is not None or is_newly_gone or is_stopped
 
     @property
     def lacks_node(self) -> bool:
@@ -108,11 +93,14 @@ class VmFacts:
 
     @property
     def is_starting(self) -> bool:
-        """Whether the Node is new and its slice was never complete: it need not be Ready yet."""
-        if self.node is None or self.completed_at is not None:
+        """Whether the Node need not be Ready yet: its VM was started again, or the Node is new and its
+        slice was never complete."""
+        if self.node is None:
             return False
-        created = self.node.created
-        return created is not None and abs(self.now - created) < MAX_START_OF_NODE
+        since = self.instance.started if self.instance is not None else None
+        if self.completed_at is None:
+            since = self.node.created
+        return since is not None and abs(self.now - since) < MAX_START_OF_NODE
 
     @property
     def lacks_chips(self) -> bool:

@@ -175,7 +175,10 @@ def _check_pending(_: AnyGroup, status: Status) -> Readiness | None:
     names = ", ".join(entry.name for entry in status.pending[:3]) or "a Node"
     missing = status.counts.desired - status.counts.ready
     if reason == Reason.AWAITING_NODE_JOIN:
-        text = f"Waiting for {missing} of {status.counts.desired} nodes to become Ready: {names}"
+        why = " after a restart of their VMs" if status.completed_at is not None else ""
+        text = (
+            f"Waiting for {missing} of {status.counts.desired} nodes to become Ready{why}: {names}"
+        )
         return Readiness(False, reason, text)
     if reason == Reason.NODE_NOT_READY and status.completed_at is not None and status.pending:
         counted_from = max(one.since for one in status.pending if one.why == reason)

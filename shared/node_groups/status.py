@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
@@ -23,11 +23,14 @@ from shared.base.documents import (
     without_empty,
 )
 from shared.base.reasons import ORDER, Reason
-from shared.base.timestamps import LONG_AGO, guess_time, render_time
-from shared.node_groups.node_group import AnyGroup
+from shared.base.timestamps import CLOCKS_DIFFER_BY, LONG_AGO, guess_time, render_time
+from shared.node_groups.node_group import AnyGroup, InstanceConfig, NodeGroup
 from shared.triggers import routes
 
 MAX_PENDING = 16
+MAX_JOIN_OF_VM = timedelta(minutes=10)
+"""A VM of a complete slice was started at most this long before the slice was complete (a guess, for
+VMs that no longer exist)."""
 MAX_MESSAGE = 1024
 MAX_RETRY_MESSAGE = 400
 _CUT = " [...] "
@@ -180,6 +183,8 @@ class Status:
     completed_at: datetime | None = None
     machine_type: str = ""
     provisioning_model: str = ""
+    max_run_s: int = 0
+    """The seconds for which the VMs may run; 0 without a limit, or if it is not known."""
     conditions: Mapping[Type, Condition] = field(default_factory=lambda: _NOTHING)
     resources: Mapping[str, Resource] = field(default_factory=lambda: _NOTHING)
     counts: Counts = Counts()
@@ -187,6 +192,17 @@ class Status:
     retries: tuple[Retry, ...] = ()
     """Errors that no condition reports: transient ones that only the sweep retries and that may not be
     over, and those of label_node while the slice is complete."""
+
+    def has_run_out(self, now: datetime, started: datetime | None = None) -> bool:
+        """Whether a VM that was started then is, or was, old enough for its maxRunDuration. If its start
+        is not known, the completion of the slice counts."""
+        margin, since = CLOCKS_DIFFER_BY, started
+        if since is None:
+            margin, since = MAX_JOIN_OF_VM, self.completed_at
+        if not self.max_run_s or since is None:
+            return False
+        max_run = timedelta(seconds=self.max_run_s)
+        return now - since >= max_run - min(margin, max_run / 4)
 
     def is_true(self, kind: Type) -> bool:
         condition = self.conditions.get(kind)
@@ -242,6 +258,7 @@ def parse(raw: Any) -> Status:
         completed_at=_read_time(completed) if completed else None,
         machine_type=read_text(document, "machineType"),
         provisioning_model=read_text(document, "provisioningModel"),
+        max_run_s=_read_count(document, "maxRunSeconds"),
         conditions={
             Type(kind): condition
             for entry in read_mappings(document, "conditions")
@@ -262,6 +279,8 @@ def parse_of(group: AnyGroup) -> Status:
     """The status of a group. It is empty if it is another object's, as after a restore from a backup:
     then its resources have another name. (An instance template with another name is the user's.)"""
     known = parse(group.raw.get("status"))
+    if isinstance(group, NodeGroup) and isinstance(group.spec.source, InstanceConfig):
+        known = replace(known, max_run_s=group.spec.source.max_run_s)
     foreign = {kind for kind, one in known.resources.items() if one.name != group.resource_name}
     return Status() if foreign - {TEMPLATE} else known
 
@@ -354,6 +373,7 @@ def render(status: Status) -> dict[str, Any]:
             "completedAt": _time(status.completed_at),
             "machineType": status.machine_type,
             "provisioningModel": status.provisioning_model,
+            "maxRunSeconds": status.max_run_s or "",
             "conditions": [
                 {
                     "type": str(kind),

@@ -137,7 +137,7 @@ DIFFERENT_IN_USE = EventTemplate(
     "replaced when they have ended",
     is_warning=True,
 )
-FAILING = EventTemplate("CreationFailed", "{noun} {name}: {failure}", is_warning=True)
+FAILING = EventTemplate("NotReady", "{noun} {name}: {failure}", is_warning=True)
 REPLACING_DIFFERENT = EventTemplate(
     "DeletionStarted",
     "Deleting {noun} {name} to create it again: the Pod asks for {size} with other properties or "
@@ -160,14 +160,14 @@ IN_USE = EventTemplate(
     "have ended, at the latest ten minutes after the grace period of their deletion",
 )
 LOST = EventTemplate("Lost", "{noun} {name} does not recover by itself: {failure}", is_warning=True)
+NOT_CREATED = EventTemplate(
+    "CreationFailed", "{noun} {name} could not be created: {failure}", is_warning=True
+)
 NOT_FOUND = EventTemplate("NotFound", "{noun} {name} was gone before it could be deleted")
 QUEUED = EventTemplate(
     "Queued", "{noun} {name} waits for others that are being created or deleted: {failure}"
 )
 CREATED = EventTemplate("CreationSucceeded", "{noun} {name} has been created")
-NOT_CREATED = EventTemplate(
-    "CreationFailed", "{noun} {name} could not be created: {failure}", is_warning=True
-)
 CREATION_REFUSED = EventTemplate("CreationFailed", "{failure}", is_warning=True)
 DELETED = EventTemplate("DeletionSucceeded", "{noun} {name} has been deleted")
 NOT_DELETED = EventTemplate(
@@ -282,7 +282,6 @@ _WITHOUT_DEADLINE: dict[str, Any] = {**_KEPT, "deadline": (Deadline.NONE, Deadli
 _REBUILT: dict[str, Any] = {**_WITHOUT_DEADLINE, "is_rebuild_due": True}
 _REBUILT_DEGRADED: dict[str, Any] = {**_REBUILT, "phase": Phase.DEGRADED}
 _NOT_LOST = (Phase.PROVISIONING, Phase.READY, Phase.RECOVERING, Phase.UNCREATED)
-_FAILED_WITH_NODES = (Phase.RECOVERING, Phase.DEGRADED)
 _FAILED_FOR_GOOD = (Phase.DEGRADED, Phase.LOST)
 _NOTHING, _CREATE, _DELETE, _SET_DEADLINE, _REMOVE_DEADLINE = SliceAction
 
@@ -304,8 +303,10 @@ ROWS: tuple[Row, ...] = (
     _row("Ready", _REMOVE_DEADLINE, **_OWN_AT_EVENT, phase=Phase.READY),
     _row("Ready", _REMOVE_DEADLINE, **_OWN_AT_RESYNC, phase=Phase.READY, is_unfit=False),
     _row("Unfit", _REMOVE_DEADLINE, UNFIT, **_OWN_AT_RESYNC, phase=Phase.READY, is_unfit=True),
-    _row("SliceFailed", _REMOVE_DEADLINE, FAILING, **_OWN, phase=_FAILED_WITH_NODES),
-    _row("SliceFailed", _REMOVE_DEADLINE, FAILING, **_OWN_AT_EVENT, phase=DEAD),
+    _row("SliceFailed", _REMOVE_DEADLINE, FAILING, **_OWN, phase=Phase.RECOVERING),
+    _row("SliceFailed", _REMOVE_DEADLINE, LOST, **_OWN, phase=Phase.DEGRADED),
+    _row("SliceFailed", _REMOVE_DEADLINE, LOST, **_OWN_AT_EVENT, phase=Phase.LOST),
+    _row("SliceFailed", _REMOVE_DEADLINE, NOT_CREATED, **_OWN_AT_EVENT, phase=Phase.UNCREATED),
     _row("Replacing", _DELETE, REPLACING_LOST, **_OWN_AT_RESYNC, phase=DEAD, is_paused=False),
     _row("SlicePaused", _REMOVE_DEADLINE, PAUSED, **_OWN_AT_RESYNC, phase=DEAD, is_paused=True),
     # The slice itself is checked.

@@ -236,7 +236,7 @@ def test_a_slice_whose_creation_failed_is_created_again_when_its_template_is_fix
     wrong = objects.options(spec={"project": "other-project"})
     harness.simulation.admin("PATCH", f"{OPTIONS}/jobsets", {"data": wrong}, **MERGE)
     post(harness)
-    until_reported(harness, "TPUNodeGroupCreationFailed")
+    until_reported(harness, "TPUNodeGroupNotReady")
     harness.simulation.admin("PATCH", f"{OPTIONS}/jobsets", {"data": objects.options()}, **MERGE)
     until_running(harness)
 

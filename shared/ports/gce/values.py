@@ -68,6 +68,7 @@ class Template:
     termination_action: str
     reservation_type: str
     has_boot_disk: bool
+    max_run_s: int = 0
     metadata: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
@@ -176,6 +177,7 @@ def parse_template(found: Any) -> Template:
         termination_action=scheduling.instance_termination_action,
         reservation_type=properties.reservation_affinity.consume_reservation_type,
         has_boot_disk=any(disk.boot for disk in properties.disks),
+        max_run_s=scheduling.max_run_duration.seconds,
         metadata=_items(properties.metadata),
     )
 

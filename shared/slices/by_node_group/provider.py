@@ -23,6 +23,9 @@ from shared.slices.provider import DesiredSlice, NameConflict, Owner, Slice, Sli
 RELEASE_ANNOTATION = "tpu-functions.dev/release-after"
 LOST_AFTER = timedelta(minutes=10)
 """A lost host may come back within this time (an automatic restart). Preempted Spot VMs do not."""
+RESTORED_WITHIN = timedelta(minutes=30)
+"""The same after a host error or maintenance: Compute Engine restarts all VMs of a slice together, on
+healthy hosts (tpu/docs/failure-recovery). Google documents no time: this one is a guess."""
 _IN_PROGRESS = frozenset(
     {Reason.PROVISIONING, Reason.AWAITING_NODE_JOIN, Reason.INTERCONNECT_NOT_READY}
 )
@@ -168,11 +171,12 @@ def _is_lost(raw: Mapping[str, Any], since: datetime | None, now: datetime) -> b
     reason = _ready(raw).get("reason")
     if reason == Reason.RESOURCE_LOST:
         return True
-    is_late = since is not None and now - since >= LOST_AFTER
-    if reason in _NODE_LOSSES:
-        return is_late and _was_complete(raw)
     spec = raw.get("spec") or {}
     model = (spec.get("instanceConfig") or {}).get("provisioningModel")
+    is_restored = reason == Reason.PREEMPTED and model != "SPOT"
+    is_late = since is not None and now - since >= (RESTORED_WITHIN if is_restored else LOST_AFTER)
+    if reason in _NODE_LOSSES:
+        return is_late and _was_complete(raw)
     is_repaired = spec.get("targetSizePolicyMode") != "BULK" and model != "FLEX_START"
     if reason not in VM_LOSSES or is_repaired:
         return False

@@ -588,12 +588,12 @@ FLEX = group(
     }
 )
 LOST_MESSAGE = (
-    "A VM or Node of the slice is gone. Compute Engine recreates VMs of an INDIVIDUAL group. A VM of a "
-    "BULK slice is not recreated: delete the group and apply it again."
+    "A VM or Node of the slice is gone, or a VM does not run. Compute Engine repairs an INDIVIDUAL group, "
+    "unless its VMs are flex-start VMs. A BULK slice is not repaired: delete the group and apply it again."
 )
 RUN_DURATION_MESSAGE = (
-    "The VMs have run for spec.instanceConfig.maxRunDuration and were ended. To run them again, delete "
-    "the group and apply it again."
+    "The VMs have run for the maxRunDuration of the spec or the template and were ended. To run them "
+    "again, delete the group and apply it again."
 )
 DELETED_MESSAGE = (
     "Before the slice was complete, 1 of its 2 VMs were deleted. Compute Engine does not recreate VMs "
@@ -603,6 +603,7 @@ DELETED_MESSAGE = (
 TWO_HOURS_AGO = NOW - timedelta(hours=2)
 DELETED = replace(COMPLETE, pending=(Pending(B, Reason.NODE_LOST, NOW),))
 TWO_DAYS_AGO = NOW - timedelta(hours=48)
+FLEX_COMPLETE = replace(COMPLETE, max_run_s=48 * 3600)
 ENDED = preempted(B, "compute.instances.delete")
 MESSAGES: dict[str, tuple[ObservedNodes, str, str]] = {
     "a deleted Node is reported immediately": (
@@ -673,18 +674,18 @@ MESSAGES: dict[str, tuple[ObservedNodes, str, str]] = {
     "the run duration is reached, and the VM is stopping": (
         observed(
             node(),
-            known=COMPLETE,
+            known=FLEX_COMPLETE,
             about=FLEX,
             trigger=ENDED,
             instances={B: vm(B, "STOPPING", TWO_DAYS_AGO)},
         ),
         "MaxRunDurationReached",
-        f"Waiting for 1 of 2 nodes to join the cluster; {B}. {RUN_DURATION_MESSAGE}",
+        f"Waiting for 1 of 2 nodes to join the cluster; {B} (STOPPING). {RUN_DURATION_MESSAGE}",
     ),
     "the run duration is reached, and the VM was deleted": (
         observed(
             node(),
-            known=replace(COMPLETE, completed_at=TWO_DAYS_AGO),
+            known=replace(FLEX_COMPLETE, completed_at=TWO_DAYS_AGO),
             about=FLEX,
             trigger=ENDED,
             instances={B: None},
@@ -692,8 +693,24 @@ MESSAGES: dict[str, tuple[ObservedNodes, str, str]] = {
         "MaxRunDurationReached",
         f"Waiting for 1 of 2 nodes to join the cluster; {B}. {RUN_DURATION_MESSAGE}",
     ),
+    "a VM was stopped before it joined": (
+        on_resync(
+            node(),
+            known=RESOURCES_READY,
+            instances={A: vm(), B: vm(B, "TERMINATED", TWO_HOURS_AGO)},
+        ),
+        "NodeLost",
+        f"Waiting for 1 of 2 nodes to join the cluster; {B} (TERMINATED). {LOST_MESSAGE}",
+    ),
+    "the run duration is over, and the list has no VM any more": (
+        on_resync(
+            known=replace(FLEX_COMPLETE, completed_at=TWO_DAYS_AGO), about=FLEX, instances={}
+        ),
+        "MaxRunDurationReached",
+        f"Waiting for 2 of 2 nodes to join the cluster; VMs are gone. {RUN_DURATION_MESSAGE}",
+    ),
     "the run duration is not reached": (
-        observed(node(), known=COMPLETE, about=FLEX, trigger=ENDED, instances={B: None}),
+        observed(node(), known=FLEX_COMPLETE, about=FLEX, trigger=ENDED, instances={B: None}),
         "NodeLost",
         f"Waiting for 1 of 2 nodes to join the cluster; {B}. {LOST_MESSAGE}",
     ),
@@ -770,7 +787,7 @@ def test_a_node_that_has_just_become_ready_counts_only_if_it_is_joining(
     [
         pytest.param(NOW, [Reason.PREEMPTED], id="started before the event"),
         pytest.param(
-            NOW + timedelta(seconds=1), [Reason.NODE_NOT_READY], id="started after the event"
+            NOW + timedelta(seconds=1), [Reason.AWAITING_NODE_JOIN], id="started after the event"
         ),
         pytest.param(None, [Reason.PREEMPTED], id="started at an unknown time"),
     ],

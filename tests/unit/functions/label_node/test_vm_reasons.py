@@ -11,7 +11,7 @@ import pytest
 
 from functions.label_node.vm_reasons import VmFacts, find_reason
 from shared.base.reasons import Reason
-from shared.node_groups.status import Pending
+from shared.node_groups.status import Pending, Status
 from shared.ports.kubernetes.nodes import Node
 from tests.support.builders import NOW
 from tests.unit.functions.label_node.objects import A, node, vm
@@ -21,11 +21,13 @@ SECOND, MINUTE = timedelta(seconds=1), timedelta(minutes=1)
 
 def about(**facts: Any) -> VmFacts:
     """Return a VM about which only the given facts are known, 15 minutes being the time to join."""
+    max_run, its_vm = facts.pop("max_run", timedelta()), facts.get("instance")
+    known = Status(completed_at=facts.get("completed_at"), max_run_s=int(max_run.total_seconds()))
     slice_facts: dict[str, Any] = {
         "now": NOW,
         "join_timeout": 15 * MINUTE,
         "chips": 4,
-        "max_run": None,
+        "has_run_out": known.has_run_out(NOW, its_vm.started if its_vm is not None else None),
         "completed_at": None,
     }
     return VmFacts(**slice_facts | facts)
@@ -63,6 +65,8 @@ CASES: dict[str, tuple[VmFacts, str]] = {
     "an event replaces the reason": (about(earlier=reported("NodeLost"), event_loss=Reason.PREEMPTED), "Preempted"),
     "a VM that is gone keeps its reason despite a read": (about(earlier=reported("NodeLost"), is_outdated=True, is_gone=True), "NodeLost"),
     "a VM that is gone keeps its reason despite an event": (about(earlier=reported("NodeLost"), event_loss=Reason.PREEMPTED, is_gone=True), "NodeLost"),
+    "a VM that is gone, whose Node was not Ready before": (about(earlier=reported("NodeNotReady"), is_gone=True), "NodeLost"),
+    "a VM that is gone, and stopped to report, at maxRunDuration": (about(earlier=reported("NodeNotReady"), is_gone=True, max_run=30 * MINUTE, **COMPLETE), "MaxRunDurationReached"),
     "a joined VM keeps that it was preempted": (joined(node(), earlier=reported("Preempted")), "Preempted"),
     "a joined VM keeps that it has run out": (joined(node(), earlier=reported("MaxRunDurationReached")), "MaxRunDurationReached"),
     "the Node of a joined VM replaces other reasons": (joined(node(), earlier=reported("NodeLost")), "NodeNotReady"),
@@ -102,8 +106,8 @@ CASES: dict[str, tuple[VmFacts, str]] = {
     ),
     "a VM has nearly not joined in time": (missing(started=NOW - 15 * MINUTE + SECOND), "AwaitingNodeJoin"),
     "a VM waits for capacity": (missing("PENDING", NOW - timedelta(days=3)), "AwaitingNodeJoin"),
-    "a VM was stopped before it could join": (missing("TERMINATED"), "AwaitingNodeJoin"),
-    "a VM was stopped before it had joined in time": (missing("TERMINATED", NOW - 15 * MINUTE), "NodeJoinTimeout"),
+    "a VM was stopped before it could join": (missing("TERMINATED"), "NodeLost"),
+    "a VM was stopped before it had joined in time": (missing("TERMINATED", NOW - 15 * MINUTE), "NodeLost"),
     "a VM has had a Node": (missing(**OLD), "NodeDeleted"),
     "a VM is older than the slice, which was never complete": (missing(started=NOW - 61 * MINUTE), "NodeJoinTimeout"),
     "a Node has another name": (missing(is_misnamed=True), "NodeNameMismatch"),
@@ -115,9 +119,11 @@ CASES: dict[str, tuple[VmFacts, str]] = {
     "a join was not approved, and is rejected now": (missing(**REJECTED, earlier=reported("JoinNotApproved"), is_outdated=True), "JoinDenied"),
     "a join of a VM older than the slice is rejected": (missing(**REJECTED, **OLD), "JoinDenied"),
     "a join is rejected, and the Node has another name": (missing(**REJECTED, is_misnamed=True), "NodeNameMismatch"),
-    "a join is rejected, and the VM stops": (missing("STOPPING", **REJECTED), "AwaitingNodeJoin"),
+    "a join is rejected, and the VM stops": (missing("STOPPING", **REJECTED), "NodeLost"),
     "a join of a VM of another MIG is rejected": (about(**REJECTED), "AwaitingNodeJoin"),
     # With a Node
+    "a VM of a complete slice was started again": (joined(node(), exists=True, instance=vm(A, "RUNNING", NOW - MINUTE), **COMPLETE), "AwaitingNodeJoin"),
+    "a VM of a complete slice was started again five minutes ago": (joined(node(), exists=True, instance=vm(A, "RUNNING", NOW - 5 * MINUTE), **COMPLETE), "NodeNotReady"),
     "a Node is not Ready": (joined(node(ready=False)), "NodeNotReady"),
     "a Node is not Ready, and one with another name has its VM's providerID": (joined(node(ready=False), is_misnamed=True), "NodeNotReady"),
     "a Node is still not Ready, and the other Node of its VM was deleted after maxRunDuration": (

@@ -108,8 +108,8 @@ PAUSED = Event(
 )
 PAUSE = Plan("SlicePaused", (Emit(PAUSED, once=True),))
 NAME = "TPUNodeGroup train-bfcf5ebea76efcf5"
-FAILURE = warning("CreationFailed", f"{NAME}: {SELF_HEALING.message}")
-LOSS = warning("CreationFailed", f"{NAME}: {LOST.message}")
+FAILURE = warning("NotReady", f"{NAME}: {SELF_HEALING.message}")
+LOSS = warning("Lost", f"{NAME} does not recover by itself: {LOST.message}")
 JOB_TEMPLATE = {"spec": objects.jobset()["spec"]["replicatedJobs"][0]["template"]["spec"]}
 
 

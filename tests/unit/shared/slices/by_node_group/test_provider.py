@@ -13,6 +13,7 @@ from shared.base.timestamps import render_time
 from shared.slices.by_node_group.desired_group import TEMPLATE_HASH_ANNOTATION, build_desired_slice
 from shared.slices.by_node_group.provider import (
     LOST_AFTER,
+    RESTORED_WITHIN,
     has_outdated_template,
     is_selected,
     read_slice,
@@ -81,16 +82,17 @@ def test_the_state_of_a_slice_follows_from_the_condition_ready(
 
 PREEMPTED = ready("False", Reason.PREEMPTED, **COMPLETE)
 LATER, SOON = MOMENT + LOST_AFTER, MOMENT + LOST_AFTER - timedelta(seconds=1)
+RESTORED = MOMENT + RESTORED_WITHIN
 LOSSES: dict[str, tuple[dict[str, Any], datetime, bool]] = {
     "never complete, no capacity": (ready("False", Reason.INSUFFICIENT_CAPACITY), LATER, True),
-    "never complete, and preempted": (ready("False", Reason.PREEMPTED), LATER, False),
+    "never complete, and preempted": (ready("False", Reason.PREEMPTED), RESTORED, False),
     "never complete, Spot, and preempted": (
         {**ready("False", Reason.PREEMPTED), **SPOT},
         MOMENT,
         False,
     ),
-    "a preempted host, within the limit": (PREEMPTED, SOON, True),
-    "a preempted host, after the limit": (PREEMPTED, LATER, False),
+    "a host with an error, within the limit": (PREEMPTED, RESTORED - timedelta(seconds=1), True),
+    "a host with an error, after the limit": (PREEMPTED, RESTORED, False),
     "a host that was deleted": (ready("False", Reason.NODE_LOST, **COMPLETE), LATER, False),
     "a preempted Spot host": ({**PREEMPTED, **SPOT}, MOMENT, False),
     "a Spot host that was deleted": (
@@ -111,7 +113,7 @@ LOSSES: dict[str, tuple[dict[str, Any], datetime, bool]] = {
     ),
     "a single host with an expired run duration": (
         merge({**PREEMPTED, **ONE_HOST}, FLEX_START),
-        LATER,
+        RESTORED,
         False,
     ),
     "a Node that is not Ready": (ready("False", Reason.NODE_NOT_READY, **COMPLETE), LATER, True),
