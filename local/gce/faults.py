@@ -130,6 +130,10 @@ class Faults(FaultControls[Refused, OperationError]):
         ``count``, remove the limit."""
         self._supply.limit_count(collection, count)
 
+    def set_group_limit(self, vms: int = 1000) -> None:
+        """Change the limit of a MIG's VMs, as Google does on request."""
+        self._supply.most_vms = vms
+
     def set_reservation(
         self, reservation: str, machine_type: str, vms: int, ready: bool = True
     ) -> None:

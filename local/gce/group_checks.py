@@ -25,18 +25,16 @@ from local.gce.templates import check_metadata_item
 from local.gce.topology import count_vms
 
 _BASE_NAME = re.compile(r"[a-z](([-a-z0-9]{0,57})|([-a-z0-9]{0,51}-#{1,10}(\[[0-9]{1,10}\])?))")
-_MAX_SIZE = 1000
-"""VMs of a zonal group, documented."""
 
 
-def check_fields(body: Document, call: Call) -> None:
-    """Raise `Refused` for missing or invalid fields of a group."""
+def check_fields(body: Document, call: Call, most: int) -> None:
+    """Raise `Refused` for missing or invalid fields of a group of at most ``most`` VMs."""
     base_name = body.get("baseInstanceName") or body.get("name") or call.name
     if not _BASE_NAME.fullmatch(base_name):
         raise BASE_NAME.refused(value=base_name)
     if body.get("targetSize") is None:
         raise REQUIRED.refused(field="resource.targetSize")
-    check_range(int(body["targetSize"]), "resource.targetSize")
+    check_range(int(body["targetSize"]), "resource.targetSize", most)
     properties = (body.get("allInstancesConfig") or {}).get("properties") or {}
     for key, value in (properties.get("metadata") or {}).items():
         check_metadata_item(key, value, "resource.allInstancesConfig.properties.metadata")
@@ -60,9 +58,9 @@ def check_template(settings: Document, properties: Document) -> None:
         raise FLEX_START_REPAIRS.refused(value=action)
 
 
-def check_new_size(group: Group, size: int) -> None:
+def check_new_size(group: Group, size: int, most: int) -> None:
     """Raise `Refused` if a group must not get this size now."""
-    check_range(size, "size")
+    check_range(size, "size", most)
     if group.is_bulk and size > group.target_size > 0:
         raise BULK_GROWS.refused(size=size)
     if group.is_bulk and 0 < size < group.target_size and group.members.bulk_in_progress:
@@ -73,10 +71,10 @@ def check_new_size(group: Group, size: int) -> None:
             raise GANG_SIZE.refused(size=size, needed=needed)
 
 
-def check_range(size: int, field: str) -> None:
+def check_range(size: int, field: str, most: int) -> None:
     """Raise `Refused` for a size that no group can have."""
-    if not 0 <= size <= _MAX_SIZE:
-        why = f"Values must be within the range: [0, {_MAX_SIZE}]"
+    if not 0 <= size <= most:
+        why = f"Values must be within the range: [0, {most}]"
         raise BAD_VALUE.refused(field=field, value=size, why=why)
 
 

@@ -150,7 +150,7 @@ class Groups:
 
     def _checked(self, call: Call, body: Document) -> tuple[Document, str]:
         """Validate a new group; returns settings and topology. Raises `Refused`."""
-        check_fields(body, call)
+        check_fields(body, call, self._context.supply.most_vms)
         template, properties = self._find_template(call, body)
         policy, topology = self._find_policy(call, body)
         settings = {**body, "instanceTemplate": links.url(template)}
@@ -234,7 +234,7 @@ class Groups:
             raise REQUIRED.refused(field="size")
         size = call.integer("size", 0)
         group = self.store.get_idle(call.path)
-        check_new_size(group, size)
+        check_new_size(group, size, self._context.supply.most_vms)
         operation = group.busy = self._context.operations.begin_for(call, group.id)
 
         def settle(error: OperationError | None) -> None:

@@ -3,8 +3,9 @@
 A refusal is the HTTP answer of the call itself (``call``), the error of an operation that is DONE
 (``operation``), or in the status of a managed instance group (``MIG``). Reasons of calls are
 camelCase, codes of operations and MIGs UPPER_CASE, as in the real service. ``sure`` is the source of
-the message: ``documented`` by Google, ``seen`` in recordings, public client code or bug reports, or
-``assumed``.
+the message: ``documented`` by Google, ``seen`` in recordings, public client code or bug reports, ``seen
+in part`` if only a part of it was published, or ``assumed``: nobody has seen these words, even if the
+rule is documented.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from http import HTTPStatus
 from typing import Any, Literal
 
 Where = Literal["call", "operation", "MIG"]
-Sure = Literal["documented", "seen", "assumed"]
+Sure = Literal["documented", "seen", "seen in part", "assumed"]
 LogStatus = tuple[int, str]
 """``status.code`` and ``status.message`` in the audit log."""
 
@@ -258,7 +259,7 @@ POLICY_IN_USE = Refusal(
 SPOT_RESTARTS = Refusal(
     "instanceTemplates.insert, instances.insert", "a SPOT or preemptible VM has automaticRestart true",
     _CALL, 400, "invalid", "Invalid value for field '{field}.preemptible': 'true'. Scheduling must "
-    "have preemptible be false when AutomaticRestart is true.", "seen",
+    "have preemptible be false when AutomaticRestart is true.", "seen in part",
 )  # fmt: skip
 FLEX_START_ENDLESS = Refusal(
     "instanceTemplates.insert, instances.insert", "a FLEX_START VM has no maxRunDuration", _CALL, 400,
@@ -283,7 +284,7 @@ BASE_NAME = Refusal(
     "instanceGroupManagers.insert", "baseInstanceName does not match its pattern, or is too long", _CALL,
     400, "invalid", "Invalid value for field 'resource.baseInstanceName': '{value}'. Must be a "
     "match of regex '[a-z](([-a-z0-9]{{0,57}})|([-a-z0-9]{{0,51}}-#{{1,10}}(\\[[0-9]{{1,10}}\\])?))'",
-    "documented",
+    "seen in part",
 )  # fmt: skip
 BULK_NEEDED = Refusal(
     "instanceGroupManagers.insert", "the workload policy has a TPU topology, the mode is not BULK",
@@ -308,18 +309,18 @@ BULK_REFUSES_CONFIG = Refusal(
 FLEX_START_REPAIRS = Refusal(
     "instanceGroupManagers.insert", "a FLEX_START MIG has repairs on", _CALL, 400, "invalid",
     "Invalid value for field 'resource.instanceLifecyclePolicy.defaultActionOnFailure': "
-    "'{value}'. It must be DO_NOTHING for the FLEX_START provisioning model.", "documented",
+    "'{value}'. It must be DO_NOTHING for the FLEX_START provisioning model.", "assumed",
 )  # fmt: skip
 BULK_GROWS = Refusal(
     "instanceGroupManagers.resize", "a BULK MIG that is not empty would grow", _CALL,
     400, "invalid", "Invalid value for field 'size': '{size}'. A group in BULK mode can grow only "
-    "from size 0.", "documented",
+    "from size 0.", "assumed",
 )  # fmt: skip
 BULK_SHRINKS = Refusal(
     "instanceGroupManagers.resize",
     "a BULK MIG whose VMs are being created would shrink, but not to 0", _CALL,
     400, "invalid", "Invalid value for field 'size': '{size}'. A bulk operation is in progress.",
-    "documented",
+    "assumed",
 )  # fmt: skip
 
 # ---------------------------------------------------------------- VMs: calls
@@ -327,7 +328,7 @@ BULK_SHRINKS = Refusal(
 WORKLOAD_POLICY_ON_VM = Refusal(
     "instances.insert", "a workload policy is attached to a single VM", _CALL, 400, "invalid",
     "Invalid value for field 'resource.resourcePolicies[0]': '{value}'. Resource policy must have "
-    "one of [VmMaintenancePolicy, GroupPlacementPolicy, InstanceSchedulePolicy].", "seen",
+    "one of [VmMaintenancePolicy, GroupPlacementPolicy, InstanceSchedulePolicy].", "seen in part",
 )  # fmt: skip
 METADATA_FINGERPRINT = Refusal(
     "instances.setMetadata", "the fingerprint is stale or missing", _CALL, 412, "conditionNotMet",
@@ -337,7 +338,7 @@ METADATA_FINGERPRINT = Refusal(
 METADATA_TOO_LARGE = Refusal(
     "instances.setMetadata, any insert", "a value is over 262144 bytes, or all are over 512 KB", _CALL,
     400, "invalid", "Value for field '{field}' is too large: maximum size {limit} character(s); "
-    "actual size {size}.", "documented",
+    "actual size {size}.", "assumed",
 )  # fmt: skip
 METADATA_KEY = Refusal(
     "instances.setMetadata, any insert", "a metadata key does not match its pattern, or is a duplicate",
@@ -360,7 +361,7 @@ NO_BULK_CAPACITY = Refusal(
     "bulk creation", "no capacity for all VMs; the MIG keeps waiting", ("MIG",), 503,
     "ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS",
     "Waiting for resources. The zone 'projects/{project}/zones/{zone}' does not have enough "
-    "resources available to fulfill the request.", "documented",
+    "resources available to fulfill the request.", "assumed",
     (8, "ZONE_RESOURCE_POOL_EXHAUSTED"),
 )  # fmt: skip
 VM_QUOTA = Refusal(
@@ -388,12 +389,12 @@ RESERVATION_MISMATCH = Refusal(
 RESERVATION_FAMILY = Refusal(
     "VM creation", "the reservation is for another machine family", _VM, 400, "INVALID_USAGE",
     "Incompatible AggregateReservation VMFamily: reservation '{reservation}' is for {family}.",
-    "seen", INVALID_ARGUMENT,
+    "seen in part", INVALID_ARGUMENT,
 )  # fmt: skip
 RESERVATION_NOT_READY = Refusal(
     "VM creation", "the reservation is not READY", _VM, 400, "RESOURCE_NOT_READY",
     "Cannot use reservation '{reservation}' as it requires reservation to be in READY state.",
-    "seen",
+    "seen in part",
 )  # fmt: skip
 RESERVATION_NEEDED = Refusal(
     "VM creation", "a RESERVATION_BOUND VM names no reservation", _VM, 400, "INVALID_USAGE",
@@ -403,7 +404,7 @@ RESERVATION_NEEDED = Refusal(
 TPU_MISMATCH = Refusal(
     "VM creation", "the machine type cannot form the topology", _VM, 412,
     "CONDITION_NOT_MET", "Unsupported TPU configuration: machine type {machine_type} cannot form "
-    "accelerator topology {topology}.", "seen",
+    "accelerator topology {topology}.", "seen in part",
 )  # fmt: skip
 ORG_POLICY = Refusal(
     "VM creation", "an organization policy forbids it", _VM, 412, "CONDITION_NOT_MET",

@@ -146,6 +146,8 @@ class Supply:
         self.missing: set[str] = set()
         self.full_subnetworks: set[str] = set()
         self.constraints: dict[str, str] = {}
+        self.most_vms = 1000
+        """VMs of a zonal group: documented; Google raises it for a project on request."""
 
     def limit_hosts(self, zone: str, family: str, vms: int | None) -> None:
         """Limit the VMs of a family in a zone; ``None`` is unlimited."""

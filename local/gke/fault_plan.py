@@ -14,6 +14,8 @@ class PoolFaultPlan(FaultPlan[Refused, Failure]):
         super().__init__()
         self._room: dict[tuple[str, str], int] = {}
         self._chips: dict[tuple[str, str], int] = {}
+        self.reservations: dict[str, int] = {}
+        """VMs by the reservation's name; others are unlimited."""
 
     def limit_room(self, zone: str, family: str, vms: int | None) -> None:
         """Limit the VMs of a family in a zone; ``None`` is unlimited."""

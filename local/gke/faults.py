@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from local.base.controls import UnknownFault, Valid
-from local.base.faults import FaultControls, common_arguments
+from local.base.faults import FaultControls, common_arguments, set_limit
 from local.gce import links
 from local.gce.refusals import FAILED_PRECONDITION, LOG_STATUSES, Refused
 from local.gke.calls import METHODS
@@ -61,6 +61,10 @@ class Faults(FaultControls[Refused, Failure]):
     def set_chip_quota(self, region: str, family: str, chips: int | None = None) -> None:
         """Limit the TPU chips of a family in a region; without ``chips``, remove the limit."""
         self.plan.limit_chips(region, family, chips)
+
+    def set_reservation(self, reservation: str, vms: int | None = None) -> None:
+        """Limit the VMs of the reservation of this name to ``vms``; without it, remove the limit."""
+        set_limit(self.plan.reservations, reservation, vms)
 
     # calls
 

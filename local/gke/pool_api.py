@@ -27,6 +27,7 @@ from local.gke.refusals import (
     POOL_BUSY,
     POOL_EXISTS,
     QUOTA,
+    RESERVATION_FULL,
     STOCKOUT,
     TOO_MANY_OPERATIONS,
 )
@@ -152,6 +153,7 @@ class PoolApi:
         if not call.may(_ACT_AS):
             raise ACT_AS.refused(account=account)
         self._check_quota(body, cluster)
+        self._check_reservation(body, cluster)
         self._check_room_for_operations(cluster)
         pool = self._make(cluster, body)
         operation = self._begin(call, cluster, pool)
@@ -249,6 +251,24 @@ class PoolApi:
                 left=left,
             )
 
+    def _check_reservation(self, body: Document, cluster: Cluster) -> None:
+        name, wanted = _reservation(body), body.get("initialNodeCount", 0)
+        vms = self._plan.reservations.get(name)
+        used = sum(
+            pool.content.get("initialNodeCount", 0)
+            for pool in self._pools.values()
+            if _reservation(pool.content) == name and pool.status != "ERROR"
+        )
+        if vms is not None and used + wanted > vms:
+            raise RESERVATION_FULL.refused(
+                reservation=name,
+                pool=body["name"],
+                zone=cluster.zone_of(body),
+                wanted=wanted,
+                short=used + wanted - vms,
+                machine_type=body["config"]["machineType"],
+            )
+
     def _count_vms(self, family: str, zone: str = "") -> int:
         """The number of VMs of a family, in a zone or in all, including those being created."""
         return sum(
@@ -341,3 +361,10 @@ class PoolApi:
 def _failure(refusal: Refusal, **fields: object) -> Failure:
     code, status = refusal.log
     return Failure(code, status, refusal.message.format(**fields), refusal.reason)
+
+
+def _reservation(pool: Document) -> str:
+    """The name of the reservation of a pool; empty if it has none."""
+    affinity = (pool.get("config") or {}).get("reservationAffinity") or {}
+    (value, *_) = affinity.get("values") or [""]
+    return str(value).rpartition("/")[2]

@@ -140,6 +140,14 @@ QUOTA = _error(
     "available.", "seen", _DENIED,
 )  # fmt: skip
 
+RESERVATION_FULL = _error(
+    _POOL, "the reservation has too few free VMs", 429, "rateLimitExceeded",
+    "Reservation does not have enough resources for the request: specific reservation "
+    "\"{reservation}\" is insufficient for node pool \"{pool}\" at zone \"{zone}\": required {wanted} "
+    "and short of {short} VM count of machine type {machine_type}.", "seen",
+    (8, "RESOURCE_EXHAUSTED"),
+)  # fmt: skip
+
 # ---------------------------------------------------------------- pools in ERROR
 
 STOCKOUT = Refusal(

@@ -28,9 +28,13 @@ def new_harness(options: Options | None = None) -> Harness:
     return harness
 
 
-def post(harness: Harness, replicas: int = 1) -> None:
+def post(harness: Harness, replicas: int = 1, reservation: str = "") -> None:
     jobset = objects.jobset()
-    jobset["spec"]["replicatedJobs"][0]["replicas"] = replicas
+    job = jobset["spec"]["replicatedJobs"][0]
+    job["replicas"] = replicas
+    if reservation:
+        selector = job["template"]["spec"]["template"]["spec"]["nodeSelector"]
+        selector["cloud.google.com/reservation-name"] = reservation
     apply(harness, jobset)
 
 

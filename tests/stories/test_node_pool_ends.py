@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.stories.helpers import MINUTE
+from tests.stories.helpers import HOUR, MINUTE
 from tests.stories.jobsets import (
     JOBSETS,
     MERGE,
@@ -233,6 +233,28 @@ def test_operations_beyond_gkes_limit_are_queued_and_reported_when_they_begin() 
     assert "NodePoolDeletionFailed" not in occurrences
     rejected = [one for one in harness.gke.calls.records if one.status == 429]
     assert len(rejected) == 8, "all calls were sent"
+
+
+def test_a_full_reservation_is_reported_and_tried_again_at_growing_intervals() -> None:
+    harness = new_harness()
+    harness.gke.faults.set_reservation("tpus", 3)
+    harness.jobsets.behaviour = RUNS_FOREVER
+    post(harness, reservation="tpus")
+    tried = []
+    for _ in range(4):
+        harness.run_for(HOUR)
+        tried.append(sum(one.verb == "nodePools.create" for one in harness.gke.calls.records))
+        harness.gke.calls.clear()
+    assert tried[0] > tried[1] >= tried[2] >= tried[3] > 0
+    assert tried[3] <= 3
+    assert reported_events(harness) == [
+        "Pod NodePoolCreationFailed: nodePools.create: 429 rateLimitExceeded: Reservation does not "
+        f'have enough resources for the request: specific reservation "tpus" is insufficient for '
+        f'node pool "{NAME}" at zone "us-central1-c": required 4 and short of 1 VM count of machine '
+        "type ct6e-standard-4t."
+    ]
+    harness.gke.faults.set_reservation("tpus", 4)
+    until(harness, lambda: are_running(harness))
 
 
 def test_calls_that_gke_is_too_busy_for_are_retried_and_not_reported() -> None:

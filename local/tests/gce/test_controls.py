@@ -21,6 +21,7 @@ from local.tests.gce.small_cloud import (
     ZONE,
     ZONE_PATH,
     Cloud,
+    group_body,
     policy_body,
 )
 
@@ -194,6 +195,13 @@ def test_the_interconnect_can_fail_or_never_become_ready(
     applied = slice_cloud.group_status()["appliedAcceleratorTopologies"][0]
     assert applied["state"] == state
     assert ("error" in applied["stateDetails"]) is (state == "FAILED")
+
+
+def test_the_limit_of_a_migs_vms_can_be_raised(slice_cloud: Cloud) -> None:
+    slice_cloud.faults.set_group_limit(2304)
+    path = GROUP.rpartition("/")[0]
+    statuses = [slice_cloud.send("POST", path, group_body(size))[0] for size in (2305, 2304)]
+    assert statuses == [400, 200]
 
 
 def test_a_reservation_has_a_limited_number_of_vms(cloud: Cloud) -> None:

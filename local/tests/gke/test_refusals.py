@@ -146,15 +146,20 @@ def test_an_old_etag_is_an_error() -> None:
     assert gke.refusal("PUT", POOL, body).startswith("409 ABORTED aborted ")
 
 
-def test_a_quota_counts_pools_that_are_being_created() -> None:
+QUOTA = "403 PERMISSION_DENIED forbidden Insufficient regional quota to satisfy request: resource \"TPUS_PER_CT6E-STANDARD\": request requires '8.0' and is short '4.0'. project has a quota of '12.0' with '4.0' available."
+RESERVATION = '429 RESOURCE_EXHAUSTED rateLimitExceeded Reservation does not have enough resources for the request: specific reservation "tpus" is insufficient for node pool "other" at zone "us-east5-a": required 2 and short of 1 VM count of machine type ct6e-standard-4t.'
+
+
+@pytest.mark.parametrize("fault, limit, words", [("set_chip_quota", ("us-east5", "ct6e-standard", 12), QUOTA), ("set_reservation", ("tpus", 3), RESERVATION)], ids=["quota", "reservation"])  # fmt: skip
+def test_pools_that_are_being_created_count(fault: str, limit: tuple[Any, ...], words: str) -> None:
     gke = Gke()
-    gke.faults.set_chip_quota("us-east5", "ct6e-standard", 12)
-    gke.create()
-    assert gke.refusal("POST", POOLS, {"nodePool": pool_body(name="other")}) == (
-        "403 PERMISSION_DENIED forbidden Insufficient regional quota to satisfy request: resource "
-        "\"TPUS_PER_CT6E-STANDARD\": request requires '8.0' and is short '4.0'. project has a quota of "
-        "'12.0' with '4.0' available."
-    )
+    getattr(gke.faults, fault)(*limit)
+    affinity = {"reservationAffinity": {"values": ["tpus"]}}
+    gke.create(config=affinity)
+    body = {"nodePool": pool_body(name="other", config=affinity)}
+    assert gke.refusal("POST", POOLS, body) == words
+    getattr(gke.faults, fault)(*limit[:-1])
+    gke.change("POST", POOLS, body)
 
 
 @pytest.mark.parametrize(
