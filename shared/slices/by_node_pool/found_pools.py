@@ -41,7 +41,7 @@ def read_slice(pool: Mapping[str, Any]) -> Slice:
     labels, status = labels_of(pool), pool.get("status")
     return Slice(
         name=pool["name"],
-        owner=_owner(labels),
+        owner=_owner(pool),
         hash=labels.get(desired_pool.HASH_LABEL, ""),
         state=_STATES.get(str(status), SliceState.PROVISIONING),
         message=_find_message(pool),
@@ -126,14 +126,21 @@ def _jobset(labels: Mapping[str, str]) -> str:
     return labels.get(desired_pool.JOBSET_LABEL) or labels.get(_OLD_JOBSET_LABEL, "")
 
 
-def _owner(labels: Mapping[str, str]) -> Owner:
-    return Owner(
-        namespace=labels.get(desired_pool.JOBSET_NAMESPACE_LABEL)
-        or labels.get(f"{desired_pool.PARENT}namespace")
-        or "default",
-        jobset=_jobset(labels),
-        job=labels.get(f"{desired_pool.PARENT}name", ""),
+def _owner(pool: Mapping[str, Any]) -> Owner:
+    """The owner by the labels of a pool.
+
+    TPU Provisioner copies a Pod's labels over those of the JobSet. Then the pool's name, which follows
+    from JobSet and Job, proves another part of the Job's name to be the JobSet's.
+    """
+    labels = labels_of(pool)
+    namespace = labels.get(f"{desired_pool.PARENT}namespace") or "default"
+    job = labels.get(f"{desired_pool.PARENT}name", "")
+    found = Owner(
+        labels.get(desired_pool.JOBSET_NAMESPACE_LABEL) or namespace, _jobset(labels), job
     )
+    words = job.split("-")
+    others = (Owner(namespace, "-".join(words[:end]), job) for end in range(len(words) - 2, 0, -1))
+    return next((one for one in (found, *others) if older_name(one) == pool["name"]), found)
 
 
 def _find_message(pool: Mapping[str, Any]) -> str:

@@ -519,6 +519,20 @@ def test_a_jobset_provider_without_jobset_in_the_cluster_is_a_problem(read_only:
     )
 
 
+def test_injection_on_a_cluster_that_is_too_old_is_a_problem(read_only: Installer) -> None:
+    write_overlay(read_only, "../../components/inject-env", "deployed")
+    read_only.kubectl = [("get --raw /version", '{"major": "1", "minor": "27"}', 0)]
+    ran = read_only.run("prod")
+    assert ran.code == 1
+    assert ran.output.partition("deploy.sh: ")[2] == (
+        "1 problem(s); nothing was changed\n"
+        "\n  - Kubernetes 1.27 does not number the Pods of StatefulSets, so inject-env would give them no "
+        "TPU_WORKER_ID\n"
+        "      upgrade the cluster to 1.28 or newer, or remove inject-env from "
+        f"{OVERLAY}/kustomization.yaml (docs/injection.md)\n"
+    )
+
+
 def test_the_steps_of_jobsets_get_their_permissions_in_the_cluster(
     tmp_path: Path, own_control_plane: OwnControlPlane
 ) -> None:

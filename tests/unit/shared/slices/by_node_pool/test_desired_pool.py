@@ -28,6 +28,7 @@ from shared.slices.by_node_pool.found_pools import (
     RELEASE_LABEL,
     is_managed,
     labels_with_deadline,
+    older_name,
     read_found,
     read_older,
     read_slice,
@@ -891,6 +892,22 @@ def test_the_owner_of_a_pool_of_tpu_provisioner_is_read_from_its_labels(
     found = {"name": "js-75973", "config": {"labels": labels}}
     assert is_managed(found)
     assert read_slice(found).owner == owner
+
+
+@pytest.mark.parametrize(
+    "copied",
+    [{}, {"google.com/tpu-provisioner-jobset-name": "other"}, {"google.com/tpu-provisioner-jobset-namespace": "other"}],
+    ids=["nothing", "the JobSet's name", "its namespace"],
+)  # fmt: skip
+def test_a_pool_of_tpu_provisioner_is_the_jobs_although_a_copied_label_names_another_jobset(
+    copied: dict[str, str],
+) -> None:
+    desired = build_desired_slice(leader(), SETTINGS)
+    labels = {**desired.body["config"]["labels"], **copied}
+    name = older_name(desired.owner)
+    found = {**desired.body, "name": name, "config": {**desired.body["config"], "labels": labels}}
+    assert read_slice(found).owner == desired.owner
+    assert read_older(found, desired) is not None
 
 
 def test_a_release_deadline_is_read_back_and_does_not_change_the_other_labels() -> None:
