@@ -1,8 +1,9 @@
 """The steps, one folder each.
 
 The life of a TPUNodeGroup is `create_resources`, `inject_token`, `approve_join`, `label_node`,
-`tear_down`. `provision_slice` and `release_slice` give slices to JobSets. `sweep` and `report_leaks` run
-at intervals.
+`tear_down`. A token is made by `inject_token`, and revoked by `label_node` when its VM has joined.
+`provision_slice` creates slices for JobSets, and `release_slice` deletes them. `sweep` and
+`report_leaks` run at intervals.
 
 The docstring of a folder has the step's triggers and what it does; the constant ``STEP`` names its
 functions. `shared.frame.step` calls them in this order:

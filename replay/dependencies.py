@@ -60,9 +60,9 @@ class Dependencies:
         """Compute Engine, for the calls of the next 30 seconds."""
         return Gce(self.clients, self.count_down())
 
-    def count_down(self, seconds: float = SECONDS_FOR_CALLS) -> Callable[[], float]:
+    def count_down(self) -> Callable[[], float]:
         """The seconds that are left for calls from now on. What it returns raises `OutOfTimeError`."""
-        end = self.monotonic() + seconds
+        end = self.monotonic() + SECONDS_FOR_CALLS
 
         def remaining_s() -> float:
             left = end - self.monotonic()
