@@ -22,7 +22,7 @@ from shared.node_groups.status import (
 from shared.ports.error_reasons import rank
 from shared.ports.gce.values import UP, ManagedInstance, Mig, Template
 
-Words = tuple[bool, str, str]
+Finding = tuple[bool, str, str]
 """A condition's status, reason and message."""
 _CONFIG = "spec.instanceConfig."
 _FIELDS = {
@@ -80,21 +80,21 @@ class CreationReport:
             text += "" if group.spec.is_bulk else ", and repairs VMs"
         known = known.with_condition(Type.ACCEPTED, True, "Accepted", text, group, now)
         for kind, resource in known.resources.items():
-            words = self._describe_resource(group, known, kind, resource, now)
-            if words is not None:
-                known = known.with_condition(CONDITION_OF[kind], *words, group, now)
+            finding = self._describe_resource(group, known, kind, resource, now)
+            if finding is not None:
+                known = known.with_condition(CONDITION_OF[kind], *finding, group, now)
         return known
 
     def _describe_resource(
         self, group: NodeGroup, known: Status, kind: str, resource: Resource, now: datetime
-    ) -> Words | None:
+    ) -> Finding | None:
         """The condition of a resource; ``None``: unchanged."""
         noun, found, own = NOUN[kind], self.found.get(kind), group.spec.user_template
         if resource.state is State.READY:
+            if isinstance(found, Mig):
+                return self._describe_mig(group, known, found, now)
             if kind == MIG:
-                return (
-                    self._describe_mig(group, known, found, now) if isinstance(found, Mig) else None
-                )
+                return None  # it was not read
             if kind == TEMPLATE and own is not None:
                 return True, "ExternalTemplate", f"Using {own.uri}"
             return True, "Ready", _CREATED[kind]
@@ -115,7 +115,7 @@ class CreationReport:
         text = f"Compute Engine is creating the {noun} {resource.name}"
         return False, Reason.PROVISIONING, text
 
-    def _describe_mig(self, group: NodeGroup, known: Status, found: Mig, now: datetime) -> Words:
+    def _describe_mig(self, group: NodeGroup, known: Status, found: Mig, now: datetime) -> Finding:
         desired = group.spec.node_count
         # Compute Engine shrinks the MIG of flex-start VMs at the end of their run.
         is_end = found.target_size < desired and known.has_run_out(now)
@@ -134,12 +134,11 @@ class CreationReport:
             errors = [] if is_granted else [(found.uri, error) for error in found.errors]
             for member in self.members:
                 errors += [(f"VM {member.name} of {found.uri}", error) for error in member.errors]
-            errors.sort(key=lambda one: (rank(one[1].verdict), one[0]))
-            for subject, error in errors[:1]:
-                reason = error.reason
-                if reason is not None:
-                    text = f"{subject}: {error.message} ({error.code}). {REASONS[reason]}"
-                    return False, reason, _with_field(group, reason, text)
+            first = min(errors, key=lambda one: (rank(one[1].verdict), one[0]), default=None)
+            if first is not None and (reason := first[1].reason) is not None:
+                subject, error = first
+                text = f"{subject}: {error.message} ({error.code}). {REASONS[reason]}"
+                return False, reason, _with_field(group, reason, text)
         if found.is_bulk_in_progress or (found.creating > 0 and known.completed_at is None):
             count = found.creating or desired
             return False, Reason.PROVISIONING, f"Waiting for Compute Engine to create {count} VMs"

@@ -45,7 +45,7 @@ def count(observed: ObservedNodes, now: datetime) -> Status:
         pending.sort(key=lambda entry: vm_reasons.SEVERITY[Reason(entry.why)])  # most severe first
     running = max(known.counts.running, joined)
     if observed.has_all_vms:
-        running = sum(vm.status == "RUNNING" for vm in observed.vms.values())
+        running = sum(vm.status == "RUNNING" for vm in observed.members.values())
     failed = sum(entry.why == Reason.NODE_JOIN_TIMEOUT for entry in pending)
     counts = Counts(desired, running, joined, len(ready), failed)
     # The first `MAX_PENDING` are reported. The loss of the trigger's VM replaces the last one, because
@@ -80,7 +80,7 @@ def _build_facts(observed: ObservedNodes, now: datetime) -> dict[str, VmFacts]:
     deleted = observed.vms_of_deleted_nodes if observed.group.spec.joins_with_tokens else ()
     had_node = {
         name
-        for name, vm in observed.vms.items()
+        for name, vm in observed.members.items()
         if membership.had_node(observed.group, known, vm, now)
         or (name in deleted and membership.had_node_at(known, vm, trigger.at, now))
     }
@@ -99,14 +99,14 @@ def _build_facts(observed: ObservedNodes, now: datetime) -> dict[str, VmFacts]:
             event_loss=losses.get(name),
             is_gone=name in gone,
             new_rejection=rejected.get(name),
-            exists=name in observed.vms,
+            exists=name in observed.members,
             is_down=observed.is_down(name),
             instance=observed.instances.get(name),
             node=observed.joined.get(name),
             had_node=name in had_node,
             is_misnamed=name in misnamed,
         )
-        for name in dict.fromkeys((*still, *losses, *gone, *observed.joined, *observed.vms))
+        for name in dict.fromkeys((*still, *losses, *gone, *observed.joined, *observed.members))
     }
 
 
@@ -146,5 +146,5 @@ def _list_gone(observed: ObservedNodes) -> Iterator[str]:
     for name in observed.trigger.nodes:
         vm = name.partition(".")[0]
         is_own = is_vm_name(observed.group, vm)
-        if is_own and name not in names and vm not in observed.vms:
+        if is_own and name not in names and vm not in observed.members:
             yield vm

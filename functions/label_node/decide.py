@@ -152,7 +152,7 @@ def _plan_triggers(
         and node.is_silent
     ]
     vms += (
-        vm for vm in observed.vms_of_deleted_nodes if TOKEN_KEY not in observed.vms[vm].metadata
+        vm for vm in observed.vms_of_deleted_nodes if TOKEN_KEY not in observed.members[vm].metadata
     )
     if vms and group.spec.joins_with_tokens:
         message = message_about(group, Cause.VMS_NEED_TOKENS, now, vms=tuple(vms[:BATCH]))
@@ -162,7 +162,7 @@ def _plan_triggers(
     mig = known.resources.get(MIG)
     if mig is None or mig.state is not State.READY:
         return
-    is_other_size = observed.has_all_vms and len(observed.vms) != group.spec.node_count
+    is_other_size = observed.has_all_vms and len(observed.members) != group.spec.node_count
     is_bulk_granted = group.spec.is_bulk and observed.joined and known.has_api_error(Type.MIG_READY)
     contradicts = (
         is_other_size if known.is_true(Type.MIG_READY) else have_all_joined or is_bulk_granted

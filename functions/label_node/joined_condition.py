@@ -52,7 +52,7 @@ def _count_gone_early(observed: ObservedNodes, known: Status, now: datetime) -> 
     if created is None or not created.is_true:
         return 0
     if observed.has_all_vms and now - created.since >= VISIBLE_AFTER:
-        return max(0, observed.group.spec.node_count - len(observed.vms))
+        return max(0, observed.group.spec.node_count - len(observed.members))
     lost = (entry.name for entry in known.pending if entry.why == Reason.NODE_LOST)
     return sum(observed.instances.get(name) is None for name in lost)
 

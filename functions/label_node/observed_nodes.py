@@ -61,7 +61,7 @@ class ObservedNodes:
         }
 
     @cached_property
-    def vms(self) -> Mapping[str, Instance]:
+    def members(self) -> Mapping[str, Instance]:
         """The VMs that were read and are members of the group's MIG."""
         return {vm: one for vm, one in self.instances.items() if one is not None and one.is_member}
 
@@ -82,7 +82,8 @@ class ObservedNodes:
         """The running VMs whose Nodes the trigger names and that have none now."""
         listed = {*(node.vm for node in self.nodes), *self.unread_nodes}
         named = {name.partition(".")[0] for name in self.trigger.nodes} - listed
-        return sorted(vm for vm in named & self.vms.keys() if self.vms[vm].status == "RUNNING")
+        running = {vm for vm, one in self.members.items() if one.status == "RUNNING"}
+        return sorted(named & running)
 
     @cached_property
     def reported_lost(self) -> frozenset[str]:
