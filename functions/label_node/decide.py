@@ -1,15 +1,16 @@
 """What happens to the Nodes of a group, and what its status reports about them."""
 
 from collections.abc import Iterable, Iterator
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import islice
+from typing import Any
 
 from functions.label_node import counts, interconnect_condition, joined_condition
 from functions.label_node.joined_condition import VISIBLE_AFTER
 from functions.label_node.observe import NothingToCount
 from functions.label_node.observed_nodes import ObservedNodes
-from shared.base.names import TOKEN_KEY, VM_ID_LABEL
-from shared.base.timestamps import CLOCKS_DIFFER_BY
+from shared.base.names import CORRECTIONS_KEY, RESOURCE_NAME_LABEL, TOKEN_KEY, VM_ID_LABEL
+from shared.base.timestamps import CLOCKS_DIFFER_BY, render_time
 from shared.frame.plan import Action, Each, Emit, Plan, Send
 from shared.node_groups import membership, readiness
 from shared.node_groups.actions import DeleteNode, PatchNode, RevokeToken
@@ -21,6 +22,11 @@ from shared.ports.kubernetes.nodes import Node
 from shared.triggers import routes
 from shared.triggers.message import BATCH, Cause
 from shared.triggers.trigger import Trigger
+
+MAX_CORRECTIONS = 5
+"""The labels of a Node are corrected so often within `CORRECTIONS_WITHIN`, since its kubelet or another
+program may insist on others. Labels that show whose Node it is are always corrected."""
+CORRECTIONS_WITHIN = timedelta(minutes=10)
 
 
 def decide(observed: ObservedNodes | NothingToCount, now: datetime) -> Plan:
@@ -54,7 +60,7 @@ def decide(observed: ObservedNodes | NothingToCount, now: datetime) -> Plan:
         "AllReady" if len(observed.ready) >= desired else outcome,
         each=nodes,
         resume=rest,
-        after=(write, *_list_node_events(observed), *_list_vm_events(observed, now)),
+        after=(write, *_list_node_events(observed, now), *_list_vm_events(observed, now)),
         best_effort=tuple(_plan_triggers(observed, now, have_all_joined=have_all_joined)),
     )
 
@@ -94,12 +100,34 @@ def _plan_node(observed: ObservedNodes, node: Node, now: datetime) -> Iterator[A
         is_repetition = observed.trigger.is_resync and observed.status.is_true(Type.READY)
         if token is not None and (is_new or (is_repetition and token.expires > now)):
             yield RevokeToken(token.id, node.vm)
-    patch = membership.build_node_patch(group, node, observed.status.machine_type, instance)
+    patch = _build_patch(observed, node, now)
     if patch:
         yield PatchNode(node.name, node.uid, patch)
 
 
-def _list_node_events(observed: ObservedNodes) -> Iterator[Emit]:
+def _build_patch(observed: ObservedNodes, node: Node, now: datetime) -> dict[str, Any]:
+    """The patch of a matching Node; empty if its labels are correct, or are contested."""
+    group, instance = observed.group, observed.instances.get(node.vm)
+    patch = membership.build_node_patch(group, node, observed.status.machine_type, instance)
+    if not patch or not node.proved_vm_id:
+        return patch
+    is_listed = node.labels.get(RESOURCE_NAME_LABEL) == group.resource_name
+    is_own = instance is None or node.proved_vm_id == instance.id
+    count, since = _count_corrections(node, now)
+    if is_listed and is_own and count >= MAX_CORRECTIONS:
+        return {}
+    annotations = {CORRECTIONS_KEY: f"{count + 1} {render_time(since)}"}
+    return {**patch, "metadata": {**patch.get("metadata", {}), "annotations": annotations}}
+
+
+def _count_corrections(node: Node, now: datetime) -> tuple[int, datetime]:
+    """The corrections of the Node's labels that count, and the time of the first of them."""
+    count, since = node.corrections
+    is_recent = since is not None and abs(now - since) < CORRECTIONS_WITHIN
+    return (count, since) if since is not None and is_recent else (0, now)
+
+
+def _list_node_events(observed: ObservedNodes, now: datetime) -> Iterator[Emit]:
     """The Events on Nodes that do not count or had a wrong label, at most `BATCH` of each kind: all
     Nodes of a large slice may have the same defect, and the group's own Events come after these."""
     for node in islice(observed.without_provider_id(), BATCH):
@@ -111,6 +139,16 @@ def _list_node_events(observed: ObservedNodes) -> Iterator[Emit]:
             f"VM {node.vm}: the label is corrected, and the Node is kept."
         )
         yield Emit(Event("VmIdCorrected", text, is_warning=True), node.raw, once=True)
+    often = (
+        one for one in observed.nodes if _count_corrections(one, now)[0] >= MAX_CORRECTIONS - 1
+    )
+    for node in islice(often, BATCH):
+        text = (
+            f"Something has set labels of Node {node.name} again after {MAX_CORRECTIONS} corrections in "
+            "ten minutes: they are corrected less often now. To find it: kubectl get node "
+            f"{node.name} -o yaml --show-managed-fields"
+        )
+        yield Emit(Event("LabelsContested", text, is_warning=True), node.raw, once=True)
     for vm, node in observed.misnamed[:BATCH]:
         text = (
             f"Node {node.name} names VM {vm} in its ProviderID, but a Node must have its VM's "

@@ -21,6 +21,8 @@ RESOURCE_NAME_LABEL = "tpu-functions.dev/resource-name"
 VM_ID_LABEL = "node-restriction.kubernetes.io/tpu-functions-vm-id"
 """On a Node: the numeric id of the VM on which it was proved to run. A kubelet cannot write labels
 under this prefix (NodeRestriction), so only this system writes it."""
+CORRECTIONS_KEY = "tpu-functions.dev/label-corrections"
+"""On a Node: how often label_node has corrected its labels, since when: ``2 2026-11-20T10:00:00Z``."""
 BOOT_ID_LABEL = "node-restriction.kubernetes.io/tpu-functions-boot-id"
 """On a Node whose VM joined without a token of this system: the last known boot of that VM."""
 

@@ -109,6 +109,9 @@ def _check_remaining(group: AnyGroup, status: Status) -> Readiness | None:
             continue  # the user's template
         if resource.error is not None:
             return _describe_delayed_deletion(kind, resource, resource.error)
+        if resource.state in (State.PENDING, State.CREATING, State.FAILED):
+            text = f"Waiting until no insert of {noun} can be in progress, 150 s after the last one"
+            return Readiness(False, reason, text)
         return Readiness(False, reason, f"Waiting for {noun} to be deleted")
     return None
 

@@ -31,6 +31,7 @@ GONE = Resource(RESOURCE, State.GONE, NOW)
 EXISTS = Resource(RESOURCE, State.READY, NOW)
 DELETED: dict[str, tuple[dict[str, Resource], tuple[str, str]]] = {
     "all exist": ({POLICY: EXISTS, TEMPLATE: EXISTS, MIG: EXISTS}, ("DeletingMIG", "Waiting for ManagedInstanceGroup to be deleted")),
+    "the insert of the MIG was rejected just now": ({POLICY: EXISTS, TEMPLATE: EXISTS, MIG: replace(EXISTS, state=State.FAILED)}, ("DeletingMIG", "Waiting until no insert of ManagedInstanceGroup can be in progress, 150 s after the last one")),
     "the MIG is gone": ({POLICY: EXISTS, TEMPLATE: EXISTS, MIG: GONE}, ("DeletingTemplate", "Waiting for InstanceTemplate to be deleted")),
     "the template is gone too": ({POLICY: EXISTS, TEMPLATE: GONE, MIG: GONE}, ("DeletingPolicy", "Waiting for WorkloadPolicy to be deleted")),
     "all are gone": ({POLICY: GONE, TEMPLATE: GONE, MIG: GONE}, ("DeletingNodes", "Deleting stale Node objects")),

@@ -280,15 +280,88 @@ def test_a_bulk_slice_that_loses_a_vm_before_completion_reports_that_the_others_
     helpers.assert_deleted_completely(harness)
 
 
-def test_the_end_of_max_run_duration_is_reported_as_such() -> None:
-    harness = Harness()
-    flex = {"provisioningModel": "FLEX_START", "reservation": None, "maxRunDuration": "90m"}
-    ready(harness, instanceConfig=flex)
+ENDS_AFTER_90_MINUTES = {
+    "provisioningModel": "FLEX_START",
+    "maxRunDuration": {"seconds": 5400},
+    "instanceTerminationAction": "DELETE",
+    "onHostMaintenance": "TERMINATE",
+}
+FLEX = {"provisioningModel": "FLEX_START", "reservation": None, "maxRunDuration": "90m"}
+OWN = {
+    "instanceConfig": None,
+    "bootstrapKubernetes": None,
+    "instanceTemplateURI": f"projects/{PROJECT}/global/instanceTemplates/my-template",
+}
+
+
+@pytest.mark.parametrize("is_shrunk", [False, True], ids=["the MIG stays", "the MIG is shrunk"])
+@pytest.mark.parametrize("mode", [{}, TWO_SINGLE], ids=["BULK", "INDIVIDUAL"])
+@pytest.mark.parametrize("source", [{"instanceConfig": FLEX}, OWN], ids=["spec", "own template"])
+def test_the_end_of_max_run_duration_is_reported_as_such(
+    source: dict[str, Any], mode: dict[str, Any], is_shrunk: bool
+) -> None:
+    identity = helpers.by_other_means if source is OWN else None
+    harness = Harness(helpers.with_heartbeats(identity=identity))
+    if source is OWN:
+        helpers.create_template(harness, helpers.template(scheduling=ENDS_AFTER_90_MINUTES))
+    ready(harness, **source, **mode)
     harness.run_for(2 * HOUR)
+    if is_shrunk:
+        (path,) = helpers.of_kind(harness, "instanceGroupManagers")
+        harness.simulation.gce.faults.act_as_user("POST", f"{path}/resize?size=0")
+        harness.run_for(HOUR)
     status, reason, message = helpers.condition_of(harness)
     assert (status, reason) == ("False", "MaxRunDurationReached")
     assert message.endswith(REASONS[Reason.MAX_RUN_DURATION_REACHED])
-    assert "NodeLost" not in {event for _, event, _ in helpers.events(harness)}
+    reported = {event for _, event, _ in helpers.events(harness)}
+    assert not reported & {"NodeLost", "ResourceConflict"}
+
+
+@pytest.mark.parametrize(
+    "mode, size, advice",
+    [
+        (TWO_SINGLE, 4, "Resize it back, or delete the group and apply it again."),
+        ({}, 1, "Delete the group and apply it again."),
+        ({}, 0, "Resize it back, or delete the group and apply it again."),
+    ],
+    ids=["INDIVIDUAL, larger", "BULK, smaller", "BULK, empty"],
+)
+def test_a_mig_that_is_resized_unseen_is_reported_within_an_hour_with_what_can_be_done(
+    mode: dict[str, Any], size: int, advice: str
+) -> None:
+    harness = Harness(helpers.with_heartbeats())
+    ready(harness, **mode)
+    harness.simulation.options = replace(harness.simulation.options, sinks=False)
+    (path,) = helpers.of_kind(harness, "instanceGroupManagers")
+    harness.simulation.gce.faults.act_as_user("POST", f"{path}/resize?size={size}")
+    harness.run_for(65 * MINUTE)
+    assert helpers.condition_of(harness) == (
+        "False",
+        "ResourceConflict",
+        f"{path} was resized: its targetSize is {size}, and the spec has 2 nodes. {advice}",
+    )
+    helpers.assert_deleted_completely(harness)
+
+
+@pytest.mark.parametrize("mode", [{}, TWO_SINGLE], ids=["BULK", "INDIVIDUAL"])
+def test_a_vm_that_was_stopped_unseen_before_it_joined_is_reported_with_its_status(
+    mode: dict[str, Any],
+) -> None:
+    harness = Harness(helpers.vm_options(joins=False))
+    harness.apply(manifest(**mode, instanceConfig=FLEX))
+    helpers.until(harness, lambda: len(helpers.secrets(harness)) == 2)
+    harness.run_for(MINUTE)
+    harness.simulation.options = replace(harness.simulation.options, sinks=False)
+    stopped = helpers.vms(harness)[0]
+    harness.simulation.gce.faults.act_as_user("POST", f"{stopped}/stop")
+    helpers.until_reason(harness, "NodeLost", timeout=5 * MINUTE)
+    assert helpers.get(harness, stopped)["status"] == "TERMINATED"
+    harness.run_for(HOUR)
+    text = f"nodes to join the cluster; {helpers.vm_name(stopped)} (TERMINATED). "
+    assert helpers.condition_of(harness)[1:] == (
+        "NodeLost",
+        f"Waiting for 2 of 2 {text}{REASONS[Reason.NODE_LOST]}",
+    )
     helpers.assert_deleted_completely(harness)
 
 
@@ -376,6 +449,31 @@ def test_a_vm_that_joined_before_an_upgrade_gets_no_other_token_when_its_node_is
     assert helpers.pending(harness) == {helpers.vm_name(lost): "NodeDeleted"}
     harness.simulation.gce.faults.act_as_user("POST", f"{lost}/reset")
     helpers.until_ready(harness)
+    helpers.assert_deleted_completely(harness)
+
+
+def test_labels_on_which_something_insists_are_corrected_five_times_in_ten_minutes_and_reported() -> (
+    None
+):
+    harness = helpers.ready()
+    name = sorted(helpers.nodes(harness))[0]
+    wrong = {"metadata": {"labels": {"cloud.google.com/gke-tpu-topology": "9x9"}}}
+    calls, user = harness.simulation.kube.calls, identity("label-node").name
+    before = calls.count(user=user, resource="nodes", verb="patch")
+    for _ in range(60):
+        helpers.patch(harness, f"/api/v1/nodes/{name}", wrong)
+        harness.run_for(timedelta(seconds=9))
+    assert calls.count(user=user, resource="nodes", verb="patch") - before == 5
+    events = harness.simulation.admin("GET", "/api/v1/namespaces/default/events")["items"]
+    (text,) = [one["message"] for one in events if one["reason"] == "LabelsContested"]
+    assert text == (
+        f"Something has set labels of Node {name} again after 5 corrections in ten minutes: they are "
+        f"corrected less often now. To find it: kubectl get node {name} -o yaml --show-managed-fields"
+    )
+    assert harness.is_ready(NAME)
+    harness.run_for(2 * HOUR)
+    labels = helpers.nodes(harness)[name]["metadata"]["labels"]
+    assert labels["cloud.google.com/gke-tpu-topology"] == "2x2x2"
     helpers.assert_deleted_completely(harness)
 
 

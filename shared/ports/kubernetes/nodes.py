@@ -8,6 +8,7 @@ from typing import Any
 
 from shared.base.names import (
     BOOT_ID_LABEL,
+    CORRECTIONS_KEY,
     NODE_KIND,
     POOL_LABEL,
     RESOURCE_NAME_LABEL,
@@ -61,6 +62,13 @@ class Node:
     def proved_boot_id(self) -> str:
         """The boot id that was recorded with the proof."""
         return self.labels.get(BOOT_ID_LABEL, "")
+
+    @property
+    def corrections(self) -> tuple[int, datetime | None]:
+        """How often its labels were corrected, and since when."""
+        text = str((self.raw["metadata"].get("annotations") or {}).get(CORRECTIONS_KEY, ""))
+        count, _, since = text.partition(" ")
+        return (int(count), guess_time(since)) if re.fullmatch("[0-9]{1,9}", count) else (0, None)
 
     @property
     def has_rebooted(self) -> bool:
