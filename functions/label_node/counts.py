@@ -85,14 +85,13 @@ def _build_facts(observed: ObservedNodes, now: datetime) -> dict[str, VmFacts]:
         or (name in deleted and membership.had_node_at(known, vm, trigger.at, now))
     }
     still = (name for name in observed.earlier if name not in outdated)
+    started = {name: vm.started for name, vm in observed.instances.items() if vm is not None}
     return {
         name: VmFacts(
             now=now,
             join_timeout=observed.join_timeout,
             chips=observed.chips,
-            has_run_out=known.has_run_out(
-                now, vm.started if (vm := observed.instances.get(name)) else None
-            ),
+            has_run_out=known.has_run_out(now, started.get(name)),
             completed_at=known.completed_at,
             earlier=observed.earlier.get(name),
             is_outdated=name in outdated,
@@ -108,11 +107,6 @@ def _build_facts(observed: ObservedNodes, now: datetime) -> dict[str, VmFacts]:
         )
         for name in dict.fromkeys((*still, *losses, *gone, *observed.joined, *observed.members))
     }
-
-
-def _find_start(observed: ObservedNodes, name: str) -> datetime | None:
-    instance = observed.instances.get(name)
-    return instance.started if instance is not None else None
 
 
 def _read_loss(trigger: LogTrigger, instances: Mapping[str, Instance | None]) -> dict[str, Reason]:

@@ -90,7 +90,7 @@ def plan_slice(one: ObservedSlice, now: datetime) -> Each:
     if error is not None:
         report = plan_report(existing.name, error, one.wording)
         return report or Each(existing.name, (Fail(error),), "Failed")
-    why = one.find_need(now)[1]
+    _, why = one.find_need(now)
     if one.refusal:
         why = f"no JobSet needs it, and its release deadline cannot be written: {one.refusal}"
     user = next(iter(one.users), "")
