@@ -22,7 +22,10 @@ TRIGGERED_STEPS = (
 
 
 class End(StrEnum):
-    """How a list or a watch ended; this decides how the relay continues."""
+    """How a list or a watch ended; this decides how the relay continues.
+
+    tools/pages/relay.py has the meaning of each, for docs/reference/metrics.md.
+    """
 
     CLOSED = "closed"
     EXPIRED = "expired"
@@ -30,13 +33,3 @@ class End(StrEnum):
     UNREACHABLE = "unreachable"
     BROKEN = "broken"
     REFUSED = "refused"
-
-
-END_MEANINGS = {
-    End.CLOSED: "the server closed it normally, as it closes every watch after a few minutes",
-    End.EXPIRED: "the resource version is too old (410): a new list follows",
-    End.SILENT: "nothing was received for longer than the server's own timeout",
-    End.UNREACHABLE: "no connection could be made",
-    End.BROKEN: "the connection was lost, or an answer could not be parsed",
-    End.REFUSED: "the API server answered with an error",
-}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from relay.kinds import END_MEANINGS, KINDS, TRIGGERED_STEPS
+from relay.kinds import KINDS, TRIGGERED_STEPS, End
 from relay.metrics import (
     DESCRIPTIONS,
     LABELS,
@@ -18,6 +18,14 @@ from relay.settings import VARIABLES
 from shared.base.reasons import Reason, find_entry
 from tools.pages.markdown import render_table
 
+END_MEANINGS = {
+    End.CLOSED: "the server closed it normally, as it closes every watch after a few minutes",
+    End.EXPIRED: "the resource version is too old (410): a new list follows",
+    End.SILENT: "nothing was received for longer than the server's own timeout",
+    End.UNREACHABLE: "no connection could be made",
+    End.BROKEN: "the connection was lost, or an answer could not be parsed",
+    End.REFUSED: "the API server answered with an error",
+}
 _MEANINGS: Mapping[str, Mapping[str, str]] = {
     "kind": dict.fromkeys(KINDS, "the kind of object that is watched"),
     "step": dict.fromkeys(TRIGGERED_STEPS, "the step whose topic receives the messages"),

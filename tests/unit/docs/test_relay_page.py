@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from relay.changes.coalescing import WIDEST_GAP, WIDEST_RETRY_GAP
 from relay.daemon import SHUTDOWN_S
-from relay.kinds import END_MEANINGS, End
+from relay.kinds import End
 from relay.watching.watch import Timing
+from tools.pages.relay import END_MEANINGS
 
 
 def test_every_end_of_a_watch_is_documented() -> None:
