@@ -103,7 +103,7 @@ scale: $(STAMP) ## Measure the capacity of one installation, into docs/scale.md 
 	@$(BIN)/python -m tools.pages
 
 kubectl-tng: $(STAMP) ## Build kubectl tng as one file, build/kubectl-tng
-	@$(BIN)/python -m replay.bundle build/kubectl-tng
+	@$(BIN)/python -m tools.bundle build/kubectl-tng
 	@ln -sf kubectl-tng build/kubectl_complete-tng
 	@echo "Put build/ on your PATH: kubectl tng --help"
 

@@ -20,7 +20,7 @@ import yaml
 
 from infra.release import archives, changelog
 from infra.release.sbom import render_sbom
-from replay import bundle
+from tools import bundle
 from version import VERSION
 
 ROOT = Path(__file__).parents[2]

@@ -11,8 +11,8 @@ import pytest
 
 from replay import completion, dependencies
 from replay.app import app
-from replay.bundle import REQUIREMENTS, ROOT, WrongVersionError, build
 from tests.unit.replay.tool import Tool, training
+from tools.bundle import REQUIREMENTS, ROOT, WrongVersionError, build
 from version import VERSION
 
 

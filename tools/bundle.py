@@ -1,4 +1,4 @@
-"""The tool as one file, ``kubectl-tng``: ``python -m replay.bundle FILE`` (``make kubectl-tng``).
+"""The tool as one file, ``kubectl-tng``: ``python -m tools.bundle FILE`` (``make kubectl-tng``).
 
 A zip application with a shebang: our packages, and the pinned distributions as they are installed in
 this environment, so that nothing is downloaded. shiv unpacks it once at its first start, because some of
