@@ -11,7 +11,13 @@ from typer.core import TyperGroup
 
 from functions.report_leaks.decide import render_unseen
 from replay import commands, dead_letter_commands
-from replay.audit_log import find_projects, make_publications, make_query, read_filters
+from replay.audit_log import (
+    find_projects,
+    make_publications,
+    make_query,
+    read_entries,
+    read_filters,
+)
 from replay.completion import complete_groups, complete_jobsets_too
 from replay.dependencies import open_dependencies
 from replay.errors import FORESEEN, ReplayError, in_plain_words
@@ -19,7 +25,6 @@ from replay.explain import Explanation
 from replay.explain import explain as explain_group
 from replay.explain_jobset import JobSetExplanation, explain_jobset
 from replay.leaks import observe_leaks
-from replay.log_reading import read_entries
 from replay.output import (
     Format,
     print_explanation,
@@ -201,9 +206,9 @@ def explain(
 ) -> None:
     """Show why a group is not Ready, its conditions, and what each step would do. Changes nothing.
 
-    The first sentence is the cause. Each step observes as it would on a resync, with your
-    permissions instead of its own, and decides; nothing is executed. If a step that the sweep would
-    trigger cannot observe, the exit code is 1.
+    The first lines are the cause, what happens next and what to do. Each step observes as it would
+    on a resync, with your permissions instead of its own, and decides; nothing is executed. If a step
+    that the sweep would trigger cannot observe, or does not run, the exit code is 1.
 
     With --jobset, it shows what provision_slice would do for each Pod of the JobSet that waits for a
     slice, and what release_slice would do for each slice of the JobSet. JOBSET_PROVIDER must be set,
@@ -224,7 +229,7 @@ def explain(
         explanation = explain_group(commands.get_dependencies(ctx), namespace, name)
         print_explanation(explanation, output)
     if not explanation.is_whole:
-        raise ReplayError("a step could not observe; the lines below its name show the error")
+        raise ReplayError("a step could not observe, or does not run; the lines above say why")
 
 
 @app.command("record", short_help="Record the messages of a step's topic in a file.")
@@ -296,7 +301,7 @@ def audit_log(
     query = make_query(filters.values(), began, ended, name)
     publications: list[Publication] = []
     projects = find_projects(deps.settings)
-    for entry in read_entries(deps, projects, query, began, ended, is_reported=True):
+    for entry in read_entries(deps, projects, query, is_reported=True):
         found = make_publications(entry, filters)
         if isinstance(found, str):
             say(found)

@@ -1,13 +1,17 @@
 """Lost messages of the audit log, rebuilt from Cloud Logging as the log sinks would publish them."""
 
 import json
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from replay.cloud_logging import read_pages
+from replay.dependencies import Dependencies
 from replay.errors import ReplayError
+from replay.output import say, show_progress
 from replay.publications import Publication
+from replay.text import count
 from shared.base.timestamps import LONG_AGO, render_time
 from shared.settings import GKE, Settings
 from shared.triggers import routes
@@ -80,3 +84,28 @@ def make_publications(
         for step in find_steps(LogTrigger(event, LONG_AGO), routes.ROUTES)
         if step in steps
     )
+
+
+def read_entries(
+    deps: Dependencies,
+    projects: Iterable[str],
+    query: str,
+    *,
+    is_reported: bool = False,
+) -> Iterator[dict[str, Any]]:
+    """The entries that a query finds, the oldest first. Raises `CallError`.
+
+    ``is_reported``: how many there were is printed at the end.
+    """
+    entries = calls = unreadable = 0
+    for page in read_pages(deps.logs, projects, query, deps.sleep, deps.monotonic):
+        calls += 1
+        entries += len(page.entries)
+        unreadable += page.unreadable
+        show_progress(f"{entries} log entries")
+        yield from page.entries
+    if is_reported:
+        noun = "entry" if entries == 1 else "entries"
+        say(f"Read {entries} {noun} in {count(calls, 'call')}.")
+    if unreadable:
+        say(f"{unreadable} of the entries could not be read and were left out.")

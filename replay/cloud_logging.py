@@ -1,5 +1,6 @@
 """The tool's port to Cloud Logging: entries in the JSON that a log sink publishes."""
 
+import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -7,8 +8,11 @@ from functools import cached_property
 from typing import Any, Protocol
 
 from replay.errors import as_call_errors
+from shared.base.names import topic_id
 from shared.ports.error_reasons import ErrorKind
 from shared.ports.errors import About, CallError
+from shared.settings import Settings
+from shared.triggers import routes
 
 MAX_PAGE = 1_000
 SECONDS_A_CALL = 1.0
@@ -32,20 +36,22 @@ class Page:
 class Logs(Protocol):
     """Cloud Logging, as the commands need it."""
 
-    def list_page(self, projects: Sequence[str], query: str, token: str) -> Page:
-        """A page of the entries of these projects. Raises `CallError`."""
+    def list_page(self, projects: Sequence[str], query: str, token: str, newest: int = 0) -> Page:
+        """A page of the entries of these projects, or the newest, the last one first. Raises
+        `CallError`."""
 
 
 class CloudLogging:
     """Cloud Logging by google-cloud-logging; ``LOGGING_EMULATOR_HOST`` names a stand-in."""
 
-    def list_page(self, projects: Sequence[str], query: str, token: str) -> Page:
-        """A page of the entries of these projects. Raises `CallError`."""
+    def list_page(self, projects: Sequence[str], query: str, token: str, newest: int = 0) -> Page:
+        """A page of the entries of these projects, or the newest, the last one first. Raises
+        `CallError`."""
         request = {
             "resource_names": [f"projects/{project}" for project in projects],
             "filter": query,
-            "order_by": "timestamp asc",
-            "page_size": MAX_PAGE,
+            "order_by": "timestamp desc" if newest else "timestamp asc",
+            "page_size": newest or MAX_PAGE,
             "page_token": token,
         }
         with as_call_errors(_CALL, About("entries")):
@@ -67,6 +73,16 @@ class CloudLogging:
             channel = grpc.insecure_channel(emulator)
             transport = transports.LoggingServiceV2GrpcTransport(channel=channel)
         return logging_service_v2.LoggingServiceV2Client(transport=transport)
+
+
+def from_functions(settings: Settings) -> str:
+    """The query for what the functions log, in their own project. A function has its topic's name."""
+    names = (json.dumps(topic_id(settings.topic_prefix, step)) for step in routes.ROUTES)
+    return (
+        f'logName="projects/{settings.pubsub_project}/logs/run.googleapis.com%2Fstdout"\n'
+        f'resource.type="cloud_run_revision"\n'
+        f"resource.labels.service_name=({' OR '.join(names)})"
+    )
 
 
 def read_pages(

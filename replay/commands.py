@@ -108,14 +108,19 @@ def publish_and_print(
     deps: Dependencies, publications: Sequence[Publication], *, dry_run: bool, output: Format
 ) -> None:
     """Publish, and print what was published even if it is not all. Raises `ReplayError`."""
-    sent: list[Sent] = []
     source: Iterable[Sent] = map(Sent, publications) if dry_run else publish(deps, publications)
+    print_published(deps, source, len(publications), output)
+
+
+def print_published(
+    deps: Dependencies, source: Iterable[Sent], number: int, output: Format
+) -> None:
+    """Print what ``source`` publishes, even if it is not all. Raises `ReplayError`."""
+    sent: list[Sent] = []
     try:
         sent.extend(source)
     except CallError as error:
-        rest = (
-            f"{len(sent)} of {len(publications)} were published; it is safe to repeat the command"
-        )
+        rest = f"{len(sent)} of {number} were published; it is safe to repeat the command"
         raise ReplayError(f"{in_plain_words(error)} ({rest})") from error
     finally:
         print_sent(sent, deps.settings.topic_prefix, output)

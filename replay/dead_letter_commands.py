@@ -1,21 +1,19 @@
 """``dead-letters list``, ``replay`` and ``drop``."""
 
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Annotated
 
 import typer
 
-from replay.commands import AnyStep, DryRun, Output, Yes, ask, get_dependencies
+from replay.commands import AnyStep, DryRun, Output, Yes, ask, get_dependencies, print_published
 from replay.dead_letters import MAX_LISTED, DeadLetter, Leased, leased, select, to_document
 from replay.dependencies import Dependencies
-from replay.errors import ReplayError, in_plain_words
-from replay.output import Format, print_json, print_paragraph, print_sent, render_rows, say
+from replay.errors import ReplayError
+from replay.output import Format, print_json, print_rows, say, show_progress
 from replay.publications import Sent, publish
 from replay.recording import Rules
 from replay.text import count, render_age
-from shared.ports.errors import CallError
 
 commands = typer.Typer(
     name="dead-letters",
@@ -84,19 +82,16 @@ def replay(
         readable = [letter for letter in letters if letter.publications]
         if every and readable and not dry_run:
             ask(deps, f"Replay {count(len(readable), 'dead letter')}?", yes=yes)
-        sent: list[Sent] = []
-        try:
+
+        def send() -> Iterator[Sent]:
             for letter in readable:
                 if dry_run:
-                    sent += map(Sent, letter.publications)
+                    yield from map(Sent, letter.publications)
                     continue
-                sent += publish(deps, letter.publications)
+                yield from publish(deps, letter.publications)
                 found.remove(letter)
-        except CallError as error:
-            rest = f"{count(len(sent), 'message')} published; it is safe to repeat the command"
-            raise ReplayError(f"{in_plain_words(error)} ({rest})") from error
-        finally:
-            print_sent(sent, deps.settings.topic_prefix, output)
+
+        print_published(deps, send(), sum(len(one.publications) for one in readable), output)
         for letter in letters:
             if not letter.publications:
                 say(f"{letter.id} is kept: {letter.reason}")
@@ -143,11 +138,6 @@ def _check(ids: Sequence[str] | None, *, every: bool) -> None:
 
 @contextmanager
 def _leased(deps: Dependencies) -> Iterator[Leased]:
-    def show_progress(number: int) -> None:
-        if sys.stderr.isatty():
-            text = f"\r{count(number, 'dead letter')} ...\r"
-            print(text, end="", file=sys.stderr, flush=True)
-
     rules = Rules(None, deps.settings.topic_prefix, deps.now())
     with leased(deps.subscriptions, rules, show_progress) as found:
         if len(found.letters) >= MAX_LISTED:
@@ -164,16 +154,15 @@ def _print_letters(deps: Dependencies, letters: Sequence[DeadLetter], output: Fo
         return
     rows = [
         (
-            letter.id,
-            f"{render_age(deps.now() - letter.first_published)} ago",
-            letter.step,
-            str(letter.attempts or "?"),
-            f"{letter.about} ({letter.cause})" if letter.about else "",
+            (
+                letter.id,
+                f"{render_age(deps.now() - letter.first_published)} ago",
+                letter.step,
+                str(letter.attempts or "?"),
+                f"{letter.about} ({letter.cause})" if letter.about else "",
+            ),
+            (letter.reason,),
         )
         for letter in letters
     ]
-    head, *lines = render_rows(("ID", "FIRST SENT", "STEP", "TRIED", "ABOUT"), rows)
-    print(head)
-    for line, letter in zip(lines, letters, strict=True):
-        print(line)
-        print_paragraph(letter.reason, "    ")
+    print_rows(("ID", "FIRST SENT", "STEP", "TRIED", "ABOUT"), rows)

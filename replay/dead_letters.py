@@ -12,6 +12,7 @@ from replay.errors import ReplayError
 from replay.publications import Publication
 from replay.recording import DEAD_LETTER_SOURCE, Rules, read_message
 from replay.subscriptions import Pulled, Subscriptions
+from replay.text import count
 from shared.base.names import topic_id
 from shared.base.timestamps import guess_time, render_time
 from shared.triggers import routes
@@ -113,16 +114,16 @@ class Leased:
 
 @contextmanager
 def leased(
-    subscriptions: Subscriptions, rules: Rules, on_page: Callable[[int], None]
+    subscriptions: Subscriptions, rules: Rules, on_page: Callable[[str], None]
 ) -> Iterator[Leased]:
-    """All dead letters, until the block is left. ``on_page`` gets how many there are so far.
+    """All dead letters, until the block is left. ``on_page`` gets their number so far, in words.
 
     Raises `CallError`.
     """
     found = Leased(subscriptions, topic_id(rules.topic_prefix, STEP))
     try:
         for number in found.pull(rules):
-            on_page(number)
+            on_page(count(number, "dead letter"))
         yield found
     finally:
         if found.ack_ids:

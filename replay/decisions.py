@@ -4,7 +4,7 @@ Pure: the code of this tool decides from the values that were observed then. Not
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache
 from typing import Any
 
@@ -102,20 +102,10 @@ def to_document(decision: Decision) -> dict[str, Any]:
     """A decision as JSON has it."""
     return {
         "observed": list(decision.observed),
-        "then": _to_document(decision.then),
-        "today": _to_document(decision.today),
+        "then": asdict(decision.then) if decision.then else None,
+        "today": asdict(decision.today) if decision.today else None,
         "isSame": decision.is_same,
         "problem": decision.problem,
-    }
-
-
-def _to_document(decided: Decided | None) -> dict[str, Any] | None:
-    if decided is None:
-        return None
-    return {
-        "outcome": decided.outcome,
-        "actions": list(decided.actions),
-        "ready": decided.ready or None,
     }
 
 

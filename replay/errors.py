@@ -36,28 +36,23 @@ _HINTS = {
     "the namespace kube-system; for JobSets also to get and list jobsets and pods.",
     ("the cluster", 404): "Check that it is installed in this cluster: `kubectl get crd "
     "tpunodegroups.tpu.google.com`.",
-    ("Pub/Sub", 0): f"Check that this machine can reach it. If credentials are missing, {_LOG_IN}.",
-    ("Pub/Sub", 401): f"Your credentials are not accepted; {_LOG_IN}.",
     ("Pub/Sub", 403): "You need the role roles/pubsub.publisher on this topic.",
     ("subscriptions", 403): "You need the role roles/pubsub.subscriber on this subscription.",
     ("projects", 403): "To record, you need the role roles/pubsub.editor in this project.",
     ("Pub/Sub", 404): "There is no such topic or subscription; PUBSUB_PROJECT and TOPIC_PREFIX "
     "must be those of the installation.",
-    ("Pub/Sub", 503): f"If the credentials are the reason, {_LOG_IN}.",
-    ("Google", 0): "Check that this machine can reach it.",
-    ("Compute Engine", 0): "Check that this machine can reach it.",
-    ("Compute Engine", 401): f"Your credentials are not accepted; {_LOG_IN}.",
     ("Compute Engine", 403): "You need the role roles/compute.viewer in the group's project.",
-    ("Cloud Logging", 0): "Check that this machine can reach it. If credentials are missing, "
-    f"{_LOG_IN}.",
-    ("Cloud Logging", 401): f"Your credentials are not accepted; {_LOG_IN}.",
     ("Cloud Logging", 403): "You need the role roles/logging.viewer in each project that is read.",
     ("Cloud Logging", 429): "Other clients use up the project's quota; try again in a minute.",
-    ("Cloud Logging", 503): f"If the credentials are the reason, {_LOG_IN}.",
-    ("GKE", 0): "Check that this machine can reach it.",
     ("GKE", 403): "You need the role roles/container.clusterViewer in the cluster's project.",
 }
 """Hints by status code and by what the call was about, or else by its API."""
+_HINTS_OF_GOOGLE = {
+    0: f"Check that this machine can reach it. If credentials are missing, {_LOG_IN}.",
+    401: f"Your credentials are not accepted; {_LOG_IN}.",
+    503: f"If the credentials are the reason, {_LOG_IN}.",
+}
+"""Hints for any other call to an API of Google's."""
 
 _APIS = {
     **dict.fromkeys(("topics", "subscriptions", "projects"), "Pub/Sub"),
@@ -90,6 +85,8 @@ def in_plain_words(error: Exception) -> str:
         return str(error)
     api = _APIS.get(error.about.kind, "the cluster")
     hint = _HINTS.get((error.about.kind, error.http)) or _HINTS.get((api, error.http), "")
+    if not hint and error.about.kind in _APIS:
+        hint = _HINTS_OF_GOOGLE.get(error.http, "")
     status = f"{error.http} " if error.http else ""
     said = f"the call `{error.call}` to {api} failed: {status}{error.code}: {error.message}"
     return f"{said.rstrip('.')}. {hint}".rstrip()

@@ -1,31 +1,38 @@
-"""Explain what each step would do about a group now, and why.
+"""Explain why a group is not Ready, whether its steps run, and what each would do now.
 
-Each step observes and decides. Its plan is described by its actions; none of them is executed.
+Each step observes and decides. Its plan is described by its actions; none of them is executed. When the
+steps last ran is in their log.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
 from google.auth.exceptions import GoogleAuthError
 
 from functions import create_resources, inject_token, label_node, sweep, tear_down
+from functions.inject_token.observe import ObservedVms
+from replay.cloud_logging import from_functions
 from replay.dependencies import Dependencies
 from replay.errors import in_plain_words
 from replay.publications import get_group
+from replay.text import join_names, render_age
 from shared.base.backoff import TICK
-from shared.base.reasons import find_advice
-from shared.base.timestamps import render_time
-from shared.frame.plan import Plan, StepRefused
+from shared.base.documents import read_mapping
+from shared.base.reasons import Reason, find_advice, find_entry
+from shared.base.timestamps import LONG_AGO, guess_time, render_time
+from shared.frame.plan import Action, Emit, Plan, Send, StepRefused
 from shared.frame.step import Step
 from shared.node_groups import status
+from shared.node_groups.actions import DeleteNode
 from shared.node_groups.node_group import AnyGroup
 from shared.node_groups.status import Condition, Status, Type
-from shared.node_groups.work import GroupWork, message_about
+from shared.node_groups.work import GroupWork, WriteStatus, message_about
 from shared.ports.errors import CallError, OutOfTimeError
 from shared.runtime import find_refusal
+from shared.triggers import routes
 from shared.triggers.message import Cause, Message
 from shared.triggers.trigger import ObjectTrigger, Trigger
 
@@ -35,6 +42,15 @@ STEPS: tuple[Step[Any, Any], ...] = tuple(
 API_ERRORS = (CallError, OutOfTimeError, GoogleAuthError)
 CANNOT_OBSERVE = "CannotObserve"
 """The outcome of a step whose reads failed with the user's permissions."""
+LOG_SINCE = timedelta(hours=2)
+"""How far back the log is read: a settled group gets a resync every hour."""
+MAX_LINES = 150
+"""How many lines are read at most: the sweep writes one a minute."""
+ANSWERED_WITHIN = timedelta(minutes=2)
+"""How long the answer to a resync may take, with a cold start and the lag of Cloud Logging."""
+MAX_DETAIL = 120
+"""The length of a detail that precedes what to do."""
+_CHECK = "./deploy.sh CLUSTER checks the path. More: docs/troubleshooting.md#nothing-happens"
 
 
 @dataclass(frozen=True)
@@ -42,7 +58,8 @@ class StepExplanation:
     """What a step would do on a resync. ``is_triggered``: the sweep would send it one.
 
     ``has_observed`` is false if a read has failed; ``note`` then says why. ``about`` is the Pod or the
-    slice, if the step has answers for several.
+    slice, if the step has answers for several. ``missed`` has the actions for which an event should
+    have triggered it, ``ready`` the condition that it would write if status or reason would change.
     """
 
     step: str
@@ -52,41 +69,58 @@ class StepExplanation:
     actions: tuple[str, ...] = ()
     has_observed: bool = True
     about: str = ""
+    missed: tuple[str, ...] = ()
+    ready: Condition | None = None
 
-
-@dataclass(frozen=True)
-class Sweep:
-    """What the sweep finds; ``next_resync`` is ``None`` if no resync is due within an hour."""
-
-    is_settled: bool
-    is_due: bool
-    next_resync: datetime | None
-    topics: tuple[str, ...]
+    @property
+    def has_work(self) -> bool:
+        """False also for a status that only a trigger out of turn would write."""
+        is_due = self.is_triggered or self.missed or self.ready is not None
+        return not self.has_observed or bool(is_due and (self.actions or self.note))
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """The explanation of one group."""
+    """The explanation of one group.
+
+    ``topics``: the steps that the sweep triggers. ``next_resync`` is ``None`` if it does not within an
+    hour. ``observed``: when each step, and the sweep, last succeeded, by the log; ``failed``: what has
+    failed since; ``log_error``: why the log could not be read. ``overdue``: the steps that have not
+    answered a resync, and since when. ``events`` are the newest first; ``events_error`` says why there
+    are none.
+    """
 
     group: AnyGroup
     known: Status
     now: datetime
-    sweep: Sweep
+    topics: tuple[str, ...]
+    is_settled: bool
+    next_resync: datetime | None
     steps: tuple[StepExplanation, ...]
+    observed: Mapping[str, datetime]
+    failed: Mapping[str, str]
+    log_error: str
+    overdue: Mapping[str, datetime]
+    events: Sequence[Mapping[str, Any]]
+    events_error: str = ""
 
     @property
     def ready(self) -> Condition | None:
         return self.known.conditions.get(Type.READY)
 
     @property
-    def meaning(self) -> str:
-        """The catalogue's words for the reason of Ready; empty when it is Ready."""
-        return find_advice(self.ready.reason) if self.ready is not None else ""
+    def changed(self) -> str:
+        """What a step observes that Ready does not say; empty if there is nothing."""
+        for one in self.steps:
+            if one.ready is not None:
+                text = f"{one.step} observes {one.ready.reason} now: {one.ready.message}"
+                return f"{text.rstrip('.')}."
+        return ""
 
     @property
     def is_whole(self) -> bool:
-        """Whether every step that the sweep would trigger could observe."""
-        return all(answer.has_observed for answer in self.steps if answer.is_triggered)
+        """Whether each step that the sweep would trigger could observe here, and runs."""
+        return not self.overdue and all(one.has_observed for one in self.steps if one.is_triggered)
 
 
 def explain(deps: Dependencies, namespace: str, name: str) -> Explanation:
@@ -96,33 +130,151 @@ def explain(deps: Dependencies, namespace: str, name: str) -> Explanation:
     decide = sweep.decide
     minute = now.replace(second=0, microsecond=0)
     ticks = (minute + count * TICK for count in range(1, decide.SETTLED_EVERY_MINUTES + 1))
-    swept = Sweep(
-        is_settled=decide.is_settled(group, known),
-        is_due=decide.is_due(group, known, now),
-        next_resync=next((tick for tick in ticks if decide.is_due(group, known, tick)), None),
-        topics=decide.list_steps(group, known),
-    )
-    trigger = ObjectTrigger(message_about(group, Cause.RESYNC, now))
+    next_resync = next((tick for tick in ticks if decide.is_due(group, known, tick)), None)
+    topics = decide.list_steps(group, known)
+    fields = partial(work_fields, deps, ObjectTrigger(message_about(group, Cause.RESYNC, now)), now)
+    steps = tuple(_explain_group_step(one, one.name in topics, group, fields) for one in STEPS)
+    observed, failed, log_error = _read_runs(deps, group, now)
+    found = {step: _find_overdue(group, known, observed.get(step), now) for step in topics}
+    overdue = {step: at for step, at in found.items() if at is not None and not log_error}
+    events, error = [], ""
+    try:
+        events = deps.open_cluster().list_events(namespace, group.uid)
+    except API_ERRORS as failure:
+        error = f"The Events cannot be read: {in_plain_words(failure)}"
+    events.sort(key=find_time_of, reverse=True)
+    swept = topics, decide.is_settled(group, known), next_resync
+    runs = observed, failed, log_error
+    return Explanation(group, known, now, *swept, steps, *runs, overdue, events, error)
 
-    def build_plan(step: Step[Any, Any]) -> Plan:
-        try:
-            fields = work_fields(deps, trigger, now)
-            work = GroupWork(**fields, group=group, status=known, reported=known)
-            return step.decide(step.observe(work), now)
-        except StepRefused as refusal:
-            return Plan(refusal.outcome, note=str(refusal))
 
-    steps = tuple(
-        explain_step(step.name, step.name in swept.topics, partial(build_plan, step))
-        for step in STEPS
+def find_time_of(event: Mapping[str, Any]) -> datetime:
+    """When an Event was last seen."""
+    return guess_time(event.get("lastTimestamp") or event.get("eventTime")) or LONG_AGO
+
+
+def _explain_group_step(
+    step: Step[Any, Any], is_triggered: bool, group: AnyGroup, open_fields: Callable[[], Any]
+) -> StepExplanation:
+    known, observed = status.parse_of(group), None
+    before = after = known.conditions.get(Type.READY)
+    try:
+        work = GroupWork(**open_fields(), group=group, status=known, reported=known)
+        observed = step.observe(work)
+        plan = step.decide(observed, work.now)
+    except StepRefused as refusal:
+        plan = Plan(refusal.outcome, note=str(refusal))
+        after = Condition("False", refusal.outcome, str(refusal), LONG_AGO, 0)
+    except API_ERRORS as error:
+        return explain_error(step.name, error, is_triggered=is_triggered)
+    for action in plan.list_actions():
+        if isinstance(action, WriteStatus):
+            after = action.status.conditions[Type.READY]
+    is_same = before and after and (before.status, before.reason) == (after.status, after.reason)
+    return StepExplanation(
+        step.name,
+        is_triggered,
+        plan.outcome,
+        plan.note,
+        tuple(_describe_actions(step.name, plan, status.render(known))),
+        missed=tuple(_list_missed(step.name, plan, known, observed)),
+        ready=None if is_same else after,
     )
-    return Explanation(group, known, now, swept, steps)
+
+
+def _describe_actions(step: str, plan: Plan, written: Mapping[str, Any]) -> Iterator[str]:
+    """The actions that change something. What another step is triggered to do is in its own answer."""
+    for action in plan.list_actions():
+        if isinstance(action, WriteStatus):
+            before, written = written, status.render(action.status)
+            if changes := ", ".join(_list_changes(before, written)):
+                yield f"update the status: {changes}"
+        elif action.step == step if isinstance(action, Send) else not isinstance(action, Emit):
+            yield _describe(action)
+
+
+def _describe(action: Action) -> str:
+    """An action; inject_token's message to itself by the VMs that it names."""
+    sent = action.messages if isinstance(action, Send) else ()
+    vms = [name for message in sent for name in message.vms]
+    return f"inject tokens into {join_names(vms)}" if vms else action.describe()
+
+
+def _list_changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[str]:
+    """What differs in two statuses: conditions with their new reasons, and the names of other fields."""
+    for one in after.get("conditions", ()):
+        if one not in before.get("conditions", ()):
+            yield f"{one['type']} {one['status']} ({one['reason']})"
+    for name in sorted({*before, *after} - {"conditions"}):
+        if before.get(name) != after.get(name):
+            yield name
+
+
+def _list_missed(step: str, plan: Plan, known: Status, observed: Any) -> Iterator[str]:
+    """The actions for which an event should have triggered the step. Not those that each resync
+    repeats: after an error, or for a VM that has a token and has not joined."""
+    if known.is_true(Type.READY) or any(retry.step == step for retry in known.retries):
+        return
+    vms = observed.vms if isinstance(observed, ObservedVms) else ()
+    tokens = known.conditions.get(Type.TOKENS_INJECTED)
+    has_failed = tokens is not None and not tokens.is_true and tokens.reason != Reason.PROVISIONING
+    bare = {vm.instance.name for vm in vms if vm.token is None and not has_failed}
+    for action in plan.list_actions():
+        is_missed = not isinstance(action, WriteStatus | Emit | DeleteNode)
+        inserts, deletes = getattr(action, "inserts", ()), getattr(action, "kinds", ())
+        if isinstance(action, Send):
+            is_missed = any(bare.intersection(message.vms) for message in action.messages)
+        elif inserts or deletes:
+            kinds = (*deletes, *(one.kind for one in inserts))
+            entries = [known.resources.get(kind) for kind in kinds]
+            is_missed = any(one is None or one.error is None for one in entries)
+        if is_missed:
+            yield _describe(action)
+
+
+def _read_runs(
+    deps: Dependencies, group: AnyGroup, now: datetime
+) -> tuple[dict[str, datetime], dict[str, str], str]:
+    """When each step last succeeded, what has failed since, and why that is not known."""
+    observed: dict[str, datetime] = {}
+    failed: dict[str, str] = {}
+    query = (
+        f'timestamp>="{render_time(max(now - LOG_SINCE, group.created))}"\n'
+        f"{from_functions(deps.settings)}\n"
+        f'(jsonPayload.group="{group.key}" OR jsonPayload.step="{routes.SWEEP}")'
+    )
+    try:
+        page = deps.logs.list_page([deps.settings.pubsub_project], query, "", newest=MAX_LINES)
+    except API_ERRORS as error:
+        return observed, failed, in_plain_words(error)
+    for entry in page.entries:
+        line, at = read_mapping(entry, "jsonPayload"), guess_time(entry.get("timestamp"))
+        step, has_failed = str(line.get("step")), entry.get("severity") in ("WARNING", "ERROR")
+        if at is None or step in observed:
+            continue
+        if not has_failed or step == routes.SWEEP:
+            observed[step] = at
+        else:
+            note = f": {line['note']}" if line.get("note") else ""
+            failed.setdefault(step, f"{step} at {at:%H:%M} UTC {line.get('decision')}{note}")
+    return observed, failed, ""
+
+
+def _find_overdue(
+    group: AnyGroup, known: Status, observed: datetime | None, now: datetime
+) -> datetime | None:
+    """The first resync since its last run that a step should have answered by now."""
+    begun = max(sweep.decide.last_progress(group, known), now - LOG_SINCE)
+    tick = max(begun, observed or begun).replace(second=0, microsecond=0) + TICK
+    while tick <= now - ANSWERED_WITHIN and not sweep.decide.is_due(group, known, tick):
+        tick += TICK
+    return tick if tick <= now - ANSWERED_WITHIN else None
 
 
 def explain_step(
     step: str, is_triggered: bool, build_plan: Callable[[], Plan], about: str = ""
 ) -> StepExplanation:
-    """What a step would do: its plan, or the error of its reads."""
+    """What a step of JobSets would do: its plan, or the error of its reads."""
     try:
         plan = build_plan()
     except API_ERRORS as error:
@@ -135,10 +287,8 @@ def explain_error(
     step: str, error: Exception, about: str = "", *, is_triggered: bool = True
 ) -> StepExplanation:
     """A step that cannot observe, because its reads fail."""
-    note = in_plain_words(error)
-    return StepExplanation(
-        step, is_triggered, CANNOT_OBSERVE, note, has_observed=False, about=about
-    )
+    words = CANNOT_OBSERVE, in_plain_words(error)
+    return StepExplanation(step, is_triggered, *words, has_observed=False, about=about)
 
 
 def work_fields(deps: Dependencies, trigger: Trigger, now: datetime) -> dict[str, Any]:
@@ -166,17 +316,97 @@ def _publish_nothing(step: str, _messages: Sequence[Message]) -> None:
     raise AssertionError(f"an explanation must not publish, and tried to trigger {step}")
 
 
+def summarize(explanation: Explanation) -> Iterator[str]:
+    """What is wrong and since when, what happens next and what to do, a paragraph at a time."""
+    group, ready, now = explanation.group, explanation.ready, explanation.now
+    if group.deleting is not None:
+        subject = f"{group.key} is being deleted, for {render_age(now - group.deleting)}"
+    elif ready is None:
+        subject = f"{group.key} is not Ready"
+    else:
+        been = "been Ready" if ready.is_true else "not been Ready"
+        subject = f"{group.key} has {been} for {render_age(now - ready.since)}"
+    if explanation.overdue:
+        yield from _describe_overdue(explanation, subject)
+        return
+    if ready is not None and not ready.is_true:
+        subject += f" ({ready.reason})"
+    moment, changed = explanation.next_resync, explanation.changed
+    missed = [one for one in explanation.steps if one.missed]
+    if missed:
+        has = "has work and was" if len(missed) == 1 else "have work and were"
+        yield f"{subject}: {' and '.join(one.step for one in missed)} {has} not triggered."
+        for one in missed:
+            yield f"{one.step} would {'; '.join(one.missed)}."
+        yield "A message is lost, is on its way, or is being handled."
+    elif changed:
+        yield f"{subject}, but its status is out of date: {changed}"
+    elif ready is None:
+        yield f"{subject}: no step has written its status yet."
+    else:
+        yield from _describe_cause(subject, ready)
+    for retry in explanation.known.retries:
+        if ready is None or retry.message.rstrip(".") not in ready.message:
+            since = f"{retry.step} has failed since {retry.since:%H:%M} UTC and is retried"
+            yield f"{since}: {retry.message}"
+    if moment is None:
+        yield "The sweep triggers nothing within an hour: check this machine's clock."
+    else:
+        when = f"{moment:%H:%M} UTC (in {render_age(moment - now)})"
+        hourly = ", as every hour" if explanation.is_settled else ""
+        yield f"The sweep triggers {' and '.join(explanation.topics)} at {when}{hourly}."
+    if missed or changed:
+        others = [f" --step {one.step}" for one in missed if not one.is_triggered]
+        yield f"To do it now: kubectl tng resync {group.key}{''.join(others[:1])}"
+    if ready is not None and (entry := find_entry(ready.reason)):
+        yield f"More: {entry}"
+    if explanation.log_error:
+        yield f"Whether the steps still run is not known: {explanation.log_error}"
+
+
+def _describe_cause(subject: str, ready: Condition) -> Iterator[str]:
+    """The cause, then what to do. A long detail follows in the conditions."""
+    message, meaning = ready.message, find_advice(ready.reason)
+    cause, _, advice = meaning.partition(". ")
+    detail = message.replace(meaning, "").strip()
+    if not meaning or meaning not in message:
+        # The message has words of its own for this case, and mostly what to do.
+        cause, advice, detail = message, "" if ". " in message else advice, ""
+    yield f"{subject}: {cause.rstrip('.')}."
+    yield detail if len(detail) <= MAX_DETAIL else ""
+    yield advice
+
+
+def _describe_overdue(explanation: Explanation, subject: str) -> Iterator[str]:
+    """No step has refreshed the status: its reason is that of an earlier time."""
+    observed, now, overdue = explanation.observed, explanation.now, explanation.overdue
+    steps = " and ".join(overdue)
+    seen = max((observed[step] for step in overdue if step in observed), default=None)
+    due = f"a resync was due at {min(overdue.values()):%H:%M} UTC"
+    since = f"{seen:%H:%M} UTC ({render_age(now - seen)} ago)" if seen else due
+    yield f"{subject} by its status, which {steps} has not refreshed since {since}."
+    swept = observed.get(routes.SWEEP)
+    if failed := [text for step, text in explanation.failed.items() if step in overdue]:
+        what = "; ".join(failed)
+        yield f"It runs and fails: {what}. More: docs/troubleshooting.md#decisions-in-the-log"
+    elif swept is not None and now - swept < ANSWERED_WITHIN + TICK:
+        yield f"The sweep runs, but its messages do not reach {steps}. {_CHECK}"
+    elif observed:
+        yield f"The sweep does not run either: messages do not reach the functions. {_CHECK}"
+    else:
+        yield f"The log has no run of any function, or is not in PUBSUB_PROJECT. {_CHECK}"
+    if explanation.changed:
+        yield f"The status is of an earlier time. {explanation.changed}"
+    elif explanation.ready is not None and all(one.has_observed for one in explanation.steps):
+        reason = explanation.ready.reason
+        yield f"The status is of an earlier time. Its reason, {reason}, would be the same now."
+
+
 def to_document(explanation: Explanation) -> dict[str, Any]:
     """The explanation as JSON."""
-    group, found = explanation.group, explanation.sweep
+    group, moment = explanation.group, explanation.next_resync
     conditions = {
-        kind: {
-            "type": str(kind),
-            "status": condition.status,
-            "reason": condition.reason,
-            "message": condition.message,
-            "since": render_time(condition.since),
-        }
+        kind: {**vars(condition), "type": str(kind), "since": render_time(condition.since)}
         for kind, condition in explanation.known.conditions.items()
     }
     ready = conditions.get(Type.READY)
@@ -185,14 +415,17 @@ def to_document(explanation: Explanation) -> dict[str, Any]:
         "uid": group.uid,
         "resourceName": group.resource_name,
         "deleting": render_time(group.deleting) if group.deleting else None,
-        "ready": {**ready, "meaning": explanation.meaning} if ready is not None else None,
+        "summary": [text for text in summarize(explanation) if text],
+        "ready": {**ready, "meaning": find_advice(str(ready["reason"]))} if ready else None,
         "conditions": list(conditions.values()),
         "sweep": {
-            "settled": found.is_settled,
-            "due": found.is_due,
-            "nextResync": render_time(found.next_resync) if found.next_resync else None,
-            "topics": list(found.topics),
+            "settled": explanation.is_settled,
+            "nextResync": render_time(moment) if moment else None,
+            "topics": list(explanation.topics),
         },
+        "overdue": {step: render_time(due) for step, due in explanation.overdue.items()},
+        "lastObserved": {step: render_time(at) for step, at in explanation.observed.items()},
+        "events": list(explanation.events),
         "steps": [step_document(answer) for answer in explanation.steps],
     }
 
@@ -206,4 +439,5 @@ def step_document(answer: StepExplanation) -> dict[str, Any]:
         "outcome": answer.outcome,
         "note": answer.note,
         "actions": list(answer.actions),
+        "missed": list(answer.missed),
     }

@@ -14,6 +14,7 @@ from replay.dependencies import Dependencies
 from replay.errors import ReplayError
 from replay.explain import StepExplanation
 from replay.text import count
+from shared.base.environment import SettingsError
 from shared.base.names import JOBSET_KIND
 from shared.frame.plan import Plan
 from shared.settings import TPU_NODE_GROUP
@@ -65,9 +66,9 @@ class JobSetExplanation:
 def explain_jobset(deps: Dependencies, namespace: str, name: str) -> JobSetExplanation:
     """Observe a JobSet as both steps would. Raises `ReplayError` if there is nothing, `CallError`."""
     if not deps.settings.jobset_provider:
-        raise ReplayError(
-            "JOBSET_PROVIDER is not set, so JobSets get no slices; set it to the installation's "
-            "value, tpu-node-group or gke"
+        raise SettingsError(
+            "JOBSET_PROVIDER is not set here, so it is not known which slices JobSets get, if any; set "
+            "it to the installation's value, tpu-node-group or gke (Terraform: tool_environment)"
         )
     jobset = deps.open_cluster().find_jobset(namespace, name)
     answers = (*_explain_pods(deps, namespace, name), *_explain_slices(deps, namespace, name))

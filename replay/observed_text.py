@@ -6,11 +6,10 @@ from functools import singledispatch
 from typing import Any
 
 from functions.approve_join.observe import Candidate, ObservedRequests
-from functions.create_resources.observe import ObservedResources, ObservedUnreadable
+from functions.create_resources.observe import ObservedResources
 from functions.inject_token.observe import NothingToInject, ObservedVms
-from functions.label_node.observe import NothingToCount
 from functions.label_node.observed_nodes import ObservedNodes
-from functions.tear_down.observe import ObservedBeginning, ObservedRemains, UnreadableRemains
+from functions.tear_down.observe import ObservedBeginning, ObservedRemains
 from replay.text import MAX_NAMES, count, join_names
 from shared.base.names import TOKEN_KEY
 from shared.base.timestamps import render_time
@@ -21,18 +20,25 @@ from shared.ports.gce.values import GceError, Instance, Mig, Operation
 from shared.ports.kubernetes.nodes import Node
 
 
-@singledispatch
 def list_facts(observed: Any) -> Iterator[str]:
-    """The facts of an observation, the most important first."""
-    yield type(observed).__name__
+    """The facts of an observation, those about its group first."""
+    if (group := getattr(observed, "group", None)) is not None:
+        yield from _describe_group(group)
+    yield from _list_own_facts(observed)
+    if (known := getattr(observed, "status", None)) is not None:
+        yield from _describe_status(known)
 
 
-@list_facts.register
+@singledispatch
+def _list_own_facts(observed: Any) -> Iterator[str]:
+    if not hasattr(observed, "group"):
+        yield type(observed).__name__
+
+
+@_list_own_facts.register
 def _(observed: ObservedResources) -> Iterator[str]:
-    yield from _describe_group(observed.group)
     if observed.has_operator_children:
         yield "tpu-operator's children of the group exist"
-    yield from _describe_status(observed.status)
     yield from _describe_found(observed.found, observed.operations)
     errors = [error for member in observed.members for error in member.errors]
     if observed.members:
@@ -41,15 +47,9 @@ def _(observed: ObservedResources) -> Iterator[str]:
         yield "an earlier delivery of the message was interrupted"
 
 
-@list_facts.register
-def _(observed: ObservedUnreadable | NothingToCount) -> Iterator[str]:
-    yield from _describe_group(observed.group)
-
-
-@list_facts.register
+@_list_own_facts.register
 def _(observed: ObservedNodes) -> Iterator[str]:
     wanted = observed.group.spec.node_count
-    yield from _describe_group(observed.group)
     own, ready = len(observed.joined), len(observed.ready)
     read = count(len(observed.nodes), "Node")
     yield f"{read} read: {wanted} wanted, {own} of the group, {ready} ready"
@@ -58,12 +58,10 @@ def _(observed: ObservedNodes) -> Iterator[str]:
         yield f"no time to read {count(len(observed.unread_nodes), 'Node')}"
     if observed.mig is not None:
         yield f"MIG: {_describe_mig(observed.mig)}"
-    yield from _describe_status(observed.status)
 
 
-@list_facts.register
+@_list_own_facts.register
 def _(observed: ObservedVms) -> Iterator[str]:
-    yield from _describe_group(observed.group)
     states = Counter(vm.instance.status for vm in observed.vms)
     yield f"{count(len(observed.vms), 'VM')} read{_describe_counts(states)}"
     if observed.vms:
@@ -76,20 +74,16 @@ def _(observed: ObservedVms) -> Iterator[str]:
     if observed.unread:
         yield f"no time to read {count(len(observed.unread), 'VM')}"
     yield from (str(error) for error in observed.errors)
-    yield from _describe_status(observed.status)
 
 
-@list_facts.register
+@_list_own_facts.register
 def _(observed: NothingToInject) -> Iterator[str]:
-    yield from _describe_group(observed.group)
     if not observed.can_be_served:
         yield "the group's spec or project is not served"
 
 
-@list_facts.register
+@_list_own_facts.register
 def _(observed: ObservedRemains) -> Iterator[str]:
-    yield from _describe_group(observed.group)
-    yield from _describe_status(observed.status)
     yield from _describe_found(observed.found, observed.operations)
     yield _describe_nodes(observed.nodes)
     if observed.instances:
@@ -97,22 +91,14 @@ def _(observed: ObservedRemains) -> Iterator[str]:
     yield from observed.notes
 
 
-@list_facts.register
+@_list_own_facts.register
 def _(observed: ObservedBeginning) -> Iterator[str]:
-    yield from _describe_group(observed.group)
-    yield from _describe_status(observed.status)
     yield _describe_nodes(observed.nodes)
     if observed.note:
         yield observed.note
 
 
-@list_facts.register
-def _(observed: UnreadableRemains) -> Iterator[str]:
-    yield from _describe_group(observed.group)
-    yield from _describe_status(observed.status)
-
-
-@list_facts.register
+@_list_own_facts.register
 def _(observed: ObservedRequests) -> Iterator[str]:
     yield f"{count(len(observed.candidates), 'signing request')} read"
     yield from map(_describe_candidate, observed.candidates[:MAX_NAMES])

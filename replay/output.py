@@ -2,10 +2,11 @@
 
 import json
 import os
+import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from typing import Any
 
@@ -20,14 +21,19 @@ from replay.text import printable, render_age
 from replay.timeline import Timeline
 from replay.timeline import to_document as timeline_document
 from shared.base.names import is_dns_subdomain, topic_id
-from shared.base.reasons import find_entry
+from shared.base.reasons import find_advice
 
 _WIDE = 100_000
 """Columns of an output that is not a terminal: nothing is folded."""
 _NARROWEST = 40
 _INDENT = "    "
 NOT_PUBLISHED = "(not published)"
-_STYLES = {"True": "green", "False": "red", "Unknown": "yellow"}
+_GAP = "   "
+_BOLD = 1
+_STYLES = {"True": 32, "False": 31, "Unknown": 33}
+"""ANSI codes: green, red, yellow."""
+_BREAKS = re.compile("(?<=[/,])")
+MAX_EVENTS = 5
 
 
 class Format(StrEnum):
@@ -65,18 +71,38 @@ def print_sent(sent: Sequence[Sent], topic_prefix: str, form: Format) -> None:
         if any(one.publication.line for one in sent):
             head = ("LINE", *head)
             rows = [(str(one.publication.line), *row) for one, row in zip(sent, rows, strict=True)]
-        print_table(head, rows)
+        print_rows(head, [(row, ()) for row in rows])
 
 
 def print_explanation(explanation: Explanation, form: Format) -> None:
-    """Why a group is as it is: the cause, the conditions, what each step would do."""
+    """Why a group is as it is: the cause, the conditions, the Events, what each step would do."""
     if form is Format.JSON:
         print_json(explain.to_document(explanation))
         return
-    for paragraph in _describe_readiness(explanation):
+    said = ""
+    for paragraph in explain.summarize(explanation):
         print_paragraph(paragraph)
-    _print_conditions(explanation)
-    _print_answers(explanation.steps)
+        said += f"{paragraph} "
+    rows: list[Any] = []
+    for kind, one in explanation.known.conditions.items():
+        message = "" if one.is_true else _unsaid(one.message, said + find_advice(one.reason))
+        age = render_age(explanation.now - one.since)
+        rows.append(((str(kind), one.status, one.reason, age), (message,)))
+        said += f"{message} "
+    print_rows(("CONDITION", "STATUS", "REASON", "FOR"), rows, "\n")
+    rows = []
+    for event in explanation.events[:MAX_EVENTS]:
+        reason = str(event.get("reason"))
+        message = _unsaid(str(event.get("message", "")), said + find_advice(reason))
+        age = f"{render_age(explanation.now - explain.find_time_of(event))} ago"
+        rows.append(((reason, age, str(event.get("count") or 1)), (message,)))
+        said += f"{message} "
+    print_rows(("EVENT", "LAST", "TIMES"), rows, "\n")
+    print_paragraph(explanation.events_error)
+    busy = [answer for answer in explanation.steps if answer.has_work]
+    _print_answers(busy, ("STEP", "BY SWEEP"))
+    if not busy:
+        print("\nThe steps have nothing to do now.")
 
 
 def print_jobset_explanation(explanation: JobSetExplanation, form: Format) -> None:
@@ -87,7 +113,7 @@ def print_jobset_explanation(explanation: JobSetExplanation, form: Format) -> No
     print_paragraph(explanation.cause)
     for group in explanation.groups:
         print_paragraph(f"To see whether the slice is Ready: kubectl tng explain {group}")
-    _print_answers(explanation.steps)
+    _print_answers(explanation.steps, ("STEP", "BY SWEEP", "ABOUT", "OUTCOME"))
 
 
 def print_timeline(timeline: Timeline, price: float | None, form: Format) -> None:
@@ -125,18 +151,29 @@ def print_leaks(observed: ObservedLeaks, form: Format) -> None:
         print("\n".join(f"{_INDENT}{command}" for command in commands))
 
 
+class _Wrapper(textwrap.TextWrapper):
+    """Breaks no name: a word that is too long for a line is broken after a slash or a comma."""
+
+    def _split(self, text: str) -> list[str]:
+        width = self.width - len(self.subsequent_indent)
+        parts = (
+            _BREAKS.split(word) if len(word) > width else [word] for word in super()._split(text)
+        )
+        return [part for split in parts for part in split]
+
+
 def print_paragraph(text: str, indent: str = "", first: str | None = None) -> None:
     """Text that is wrapped to the terminal; where there is none, one line. Empty text is nothing."""
     if not text:
         return
-    lines = textwrap.wrap(
-        printable(text),
+    wrapper = _Wrapper(
         find_width(),
         initial_indent=printable(indent if first is None else first),
         subsequent_indent=indent,
         break_on_hyphens=False,
+        break_long_words=False,
     )
-    print("\n".join(lines))
+    print(wrapper.fill(printable(text)))
 
 
 def find_width() -> int:
@@ -151,6 +188,12 @@ def say(text: str) -> None:
     print(printable(text), file=sys.stderr)
 
 
+def show_progress(what: str) -> None:
+    """How far a command is, on a terminal."""
+    if sys.stderr.isatty():
+        print(f"\r{what} ...\r", end="", file=sys.stderr, flush=True)
+
+
 def print_json(document: Any) -> None:
     """A JSON document, indented."""
     text = json.dumps(document, indent=2, ensure_ascii=False)
@@ -159,104 +202,49 @@ def print_json(document: Any) -> None:
     print("".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text))
 
 
-def print_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """A table like kubectl's; if the terminal is too narrow, cells are folded."""
-    for line in _render_table(head, rows, find_width()):
-        print(line)
+def print_rows(
+    head: Sequence[str], rows: Iterable[tuple[Sequence[str], Iterable[str]]], before: str = ""
+) -> None:
+    """A table like kubectl's, with paragraphs under each row; nothing if there are no rows.
+
+    If the terminal is too narrow, a row continues on the next line.
+    """
+    lines: list[Any] = [(list(map(printable, cells)), details) for cells, details in rows]
+    columns = zip(head, *(cells for cells, _ in lines), strict=True)
+    sizes = [max(map(len, column)) for column in columns]
+    if sum(sizes) + len(_GAP) * (len(sizes) - 1) > find_width():
+        sizes = [0] * len(sizes)
+    for number, (cells, details) in enumerate([(head, ()), *lines] if lines else ()):
+        line, used = "" if number else before, 0
+        for cell, size in zip(cells, sizes, strict=True):
+            if used + len(cell) > find_width():
+                line, used = f"{line.rstrip()}\n{_INDENT}", len(_INDENT)
+            line += f"{_paint(cell, _BOLD if number == 0 else _STYLES.get(cell))}"
+            gap = " " * (max(0, size - len(cell)) + len(_GAP))
+            line, used = line + gap, used + len(cell) + len(gap)
+        print(line.rstrip())
+        for text in details:
+            is_item = text.startswith("- ")
+            print_paragraph(text, f"{_INDENT}  " if is_item else _INDENT, _INDENT)
 
 
-def render_rows(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """The lines of a table, one for each row however long it is, coloured on a terminal."""
-    return _render_table(head, rows, _WIDE)
+def _paint(text: str, style: int | None) -> str:
+    """Coloured text on a terminal, whatever FORCE_COLOR says."""
+    if style is None or not sys.stdout.isatty() or os.environ.get("NO_COLOR"):
+        return text
+    return f"\x1b[{style}m{text}\x1b[0m"
 
 
-def _render_table(head: Sequence[str], rows: Iterable[Sequence[str]], width: int) -> list[str]:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    is_terminal = sys.stdout.isatty()  # whatever FORCE_COLOR says
-    console = Console(file=sys.stdout, width=width, highlight=False, force_terminal=is_terminal)
-    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="bold")
-    for name in head:
-        table.add_column(name, overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(printable(cell), style=_STYLES.get(cell, "")) for cell in row))
-    with console.capture() as capture:
-        console.print(table)
-    return [line.rstrip() for line in capture.get().splitlines()]
+def _unsaid(message: str, said: str) -> str:
+    """The sentences of a message that were not printed yet."""
+    return ". ".join(part for part in message.split(". ") if part.rstrip(".") not in said)
 
 
-def _describe_readiness(explanation: Explanation) -> Iterator[str]:
-    group, ready = explanation.group, explanation.ready
-    if ready is None:
-        yield f"{group.key} is not Ready: no step has written its status yet."
-    elif ready.is_true:
-        age = render_age(explanation.now - ready.since)
-        yield f"{group.key} has been Ready for {age}: {ready.message}"
-    else:
-        age = render_age(explanation.now - ready.since)
-        cause, _, rest = explanation.meaning.partition(". ")
-        cause = f"{cause.rstrip('.')}."
-        yield f"{group.key} has not been Ready for {age} ({ready.reason}): {cause}"
-        yield ready.message.replace(f"{cause} ", "", 1)
-        if explanation.meaning not in ready.message:
-            yield rest
-        if entry := find_entry(ready.reason):
-            yield f"What to check and what to do: {entry}"
-    if group.deleting is not None:
-        yield f"The group is being deleted, for {render_age(explanation.now - group.deleting)}."
-    yield _describe_sweep(explanation)
-
-
-def _print_conditions(explanation: Explanation) -> None:
-    """A row for each condition; under one that is not True its message, unless that is Ready's."""
-    conditions = explanation.known.conditions
-    said = explanation.ready.message if explanation.ready is not None else ""
-    if not conditions:
-        return
-    rows = [
-        (str(kind), one.status, one.reason, render_age(explanation.now - one.since))
-        for kind, one in conditions.items()
-    ]
-    head, *lines = render_rows(("CONDITION", "STATUS", "REASON", "FOR"), rows)
-    print(f"\n{head}")
-    for line, condition in zip(lines, conditions.values(), strict=True):
-        print(line)
-        if not condition.is_true and condition.message not in ("", said):
-            print_paragraph(condition.message, _INDENT)
-
-
-def _print_answers(answers: Sequence[StepExplanation]) -> None:
+def _print_answers(answers: Sequence[StepExplanation], head: Sequence[str]) -> None:
     """A row for each step, and for each object that it answers about; under it the actions."""
-    if not answers:
-        return
-    about = ("ABOUT",) if any(answer.about for answer in answers) else ()
-    rows = [
-        (
-            answer.step,
-            *((answer.about,) if about else ()),
-            "yes" if answer.is_triggered else "no",
-            answer.outcome,
-        )
-        for answer in answers
-    ]
-    head, *lines = render_rows(("STEP", *about, "BY SWEEP", "OUTCOME"), rows)
-    print(f"\n{head}")
-    for line, answer in zip(lines, answers, strict=True):
-        print(line)
-        for action in answer.actions:
-            print_paragraph(action, f"{_INDENT}  ", f"{_INDENT}- ")
-        if answer.note:
-            print_paragraph(answer.note, _INDENT)
-
-
-def _describe_sweep(explanation: Explanation) -> str:
-    found, moment = explanation.sweep, explanation.sweep.next_resync
-    if moment is None:
-        when = "not within an hour (check your clock)"
-    else:
-        when = f"at {moment:%H:%M} UTC (in {render_age(moment - explanation.now)})"
-    state = "The group is settled" if found.is_settled else "The group is not settled"
-    resync = "a resync is due now, the next one is" if found.is_due else "the next resync is"
-    return f"{state}: {resync} {when}, to {', '.join(found.topics) or 'no step'}."
+    rows = []
+    for one in answers:
+        cells = (one.step, "yes" if one.is_triggered else "no", one.about or "-", one.outcome)
+        actions = (f"- {action}" for action in one.actions)
+        rows.append((cells[: len(head)], (*actions, one.note)))
+    print_rows(head, rows, "\n")

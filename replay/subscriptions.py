@@ -66,26 +66,18 @@ class Subscriptions:
 
     def acknowledge(self, subscription: str, ack_ids: Sequence[str]) -> None:
         """Remove messages from a subscription. Raises `CallError`."""
-        for start in range(0, len(ack_ids), _ACKNOWLEDGED_AT_ONCE):
-            with as_call_errors(f"acknowledge in {subscription}", About(_KIND, subscription)):
-                self._client.acknowledge(
-                    subscription=self._path(subscription),
-                    ack_ids=list(ack_ids[start : start + _ACKNOWLEDGED_AT_ONCE]),
-                    timeout=_CALL_S,
-                    retry=None,
-                )
+        self._call("acknowledge", subscription, ack_ids)
 
     def lease(self, subscription: str, ack_ids: Sequence[str], seconds: int) -> None:
         """Keep messages for some seconds; 0 releases them immediately. Raises `CallError`."""
+        self._call("modify_ack_deadline", subscription, ack_ids, ack_deadline_seconds=seconds)
+
+    def _call(self, method: str, subscription: str, ack_ids: Sequence[str], **more: int) -> None:
+        call, path = getattr(self._client, method), self._path(subscription)
         for start in range(0, len(ack_ids), _ACKNOWLEDGED_AT_ONCE):
-            with as_call_errors(f"modifyAckDeadline in {subscription}", About(_KIND, subscription)):
-                self._client.modify_ack_deadline(
-                    subscription=self._path(subscription),
-                    ack_ids=list(ack_ids[start : start + _ACKNOWLEDGED_AT_ONCE]),
-                    ack_deadline_seconds=seconds,
-                    timeout=_CALL_S,
-                    retry=None,
-                )
+            some = list(ack_ids[start : start + _ACKNOWLEDGED_AT_ONCE])
+            with as_call_errors(f"{method} in {subscription}", About(_KIND, subscription)):
+                call(subscription=path, ack_ids=some, timeout=_CALL_S, retry=None, **more)
 
     @contextmanager
     def open(self, topic: str, name: str) -> Iterator[str]:

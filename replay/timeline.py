@@ -335,27 +335,15 @@ def to_document(timeline: Timeline, price: float | None) -> dict[str, Any]:
         },
         "chipHours": round(timeline.chip_hours, 4),
         "cost": round(timeline.chip_hours * price, 2) if price is not None else None,
-        "spans": [
-            {
-                "kind": span.kind,
-                "lane": span.lane,
-                "what": span.what,
-                "begin": span.begin.isoformat(),
-                "end": span.end.isoformat() if span.end else None,
-                "why": span.why,
-                "isBad": span.is_bad,
-            }
-            for span in timeline.spans
-        ],
-        "moments": [
-            {
-                "at": moment.at.isoformat(),
-                "who": moment.who,
-                "what": moment.what,
-                "why": moment.why,
-                "isBad": moment.is_bad,
-                **({"decision": decisions.to_document(moment.decision)} if moment.decision else {}),
-            }
-            for moment in timeline.moments
-        ],
+        "spans": list(map(_fields_of, timeline.spans)),
+        "moments": list(map(_fields_of, timeline.moments)),
     }
+
+
+def _fields_of(one: Span | Moment) -> dict[str, Any]:
+    fields = {("isBad" if name == "is_bad" else name): value for name, value in vars(one).items()}
+    for name, value in fields.items():
+        if isinstance(value, datetime):
+            fields[name] = value.isoformat()
+    decision = fields.pop("decision", None)
+    return {**fields, "decision": decisions.to_document(decision)} if decision else fields

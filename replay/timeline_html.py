@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from html import escape
+from pathlib import Path
+from string import Template
 
 from replay.decisions import render as render_decision
 from replay.text import printable
@@ -25,60 +27,21 @@ _LEGEND = (
     ("step", "function"),
     ("bad", "failed or lost"),
 )
-_STYLE = """
-:root { color-scheme: light dark; --ground: #ffffff; --text: #1f2328; --soft: #59636e;
-  --line: #d1d9e0; --ok: #1a7f37; --wait: #bf8700; --gce: #0969da; --run: #a5d3ff; --step: #8250df;
-  --bad: #cf222e; }
-@media (prefers-color-scheme: dark) { :root { --ground: #0d1117; --text: #f0f6fc; --soft: #9198a1;
-  --line: #3d444d; --ok: #3fb950; --wait: #d29922; --gce: #4493f8; --run: #1f3f66; --step: #ab7df8;
-  --bad: #f85149; } }
-* { box-sizing: border-box; }
-body { margin: 0 auto; padding: 1rem; max-width: 62rem; background: var(--ground);
-  color: var(--text); font: 15px/1.5 system-ui, sans-serif; }
-h1 { font-size: 1.4rem; overflow-wrap: anywhere; } h2 { font-size: 1.1rem; margin-top: 2rem; }
-p { margin: .4rem 0; overflow-wrap: anywhere; }
-.scroll { overflow-x: auto; } svg { display: block; min-width: 44rem; width: 100%; height: auto; }
-svg text { font: 11px system-ui, sans-serif; fill: var(--text); } .tick { stroke: var(--line); }
-svg .soft { fill: var(--soft); } svg .in { fill: var(--ground); pointer-events: none; }
-.ok { fill: var(--ok); } .wait { fill: var(--wait); } .gce { fill: var(--gce); }
-.run { fill: var(--run); } .step { fill: var(--step); } .bad { fill: var(--bad); }
-.legend span { display: inline-block; margin-right: 1rem; white-space: nowrap; }
-.legend svg { display: inline; min-width: 0; width: .8em; height: .8em; }
-table { border-collapse: collapse; width: 100%; } td, th { text-align: left; vertical-align: top;
-  padding: .25rem .6rem .25rem 0; border-bottom: 1px solid var(--line); }
-td { overflow-wrap: anywhere; } td:first-child, td:nth-child(2) { white-space: nowrap; }
-.loss td { color: var(--bad); } .soft { color: var(--soft); }
-@media (max-width: 40rem) { table, tbody, tr, td { display: block; } thead { display: none; }
-  td { border: 0; padding: 0; } tr { border-bottom: 1px solid var(--line); padding: .4rem 0; } }
-"""
+_PAGE = Template((Path(__file__).parent / "timeline.html").read_text())
 
 
 def render_html(timeline: Timeline, price: float | None) -> str:
     """The page."""
-    title = f"{timeline.group}: timeline"
     head, *paragraphs = render_summary(timeline, price)
     box = '<svg viewBox="0 0 10 10"><rect class="{}" width="10" height="10"/></svg>'
     legend = (f"<span>{box.format(kind)} {_text(words)}</span>" for kind, words in _LEGEND)
-    return "\n".join(
-        (
-            "<!doctype html>",
-            '<html lang="en"><head><meta charset="utf-8">',
-            '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            '<meta http-equiv="Content-Security-Policy" '
-            "content=\"default-src 'none'; style-src 'unsafe-inline'\">",
-            f"<title>{_text(title)}</title>",
-            f"<style>{_STYLE}</style></head><body>",
-            f"<h1>{_text(title)}</h1>",
-            f'<p class="soft">{_text(head)}</p>',
-            *(f"<p>{_text(paragraph)}</p>" for paragraph in paragraphs),
-            "<h2>Chart</h2>",
-            f'<p class="legend">{"".join(legend)}</p>',
-            f'<div class="scroll">{_chart(timeline)}</div>',
-            "<h2>Details</h2>",
-            _details(timeline),
-            "</body></html>",
-            "",
-        )
+    return _PAGE.substitute(
+        title=_text(f"{timeline.group}: timeline"),
+        head=_text(head),
+        paragraphs="\n".join(f"<p>{_text(paragraph)}</p>" for paragraph in paragraphs),
+        legend="".join(legend),
+        chart=_chart(timeline),
+        details=_details(timeline),
     )
 
 

@@ -1,6 +1,5 @@
 """Read the sources of a timeline: a group, its log entries and its Events."""
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,15 +7,14 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from replay.audit_log import OF_COMPUTE, about_slice, find_projects
+from replay.audit_log import OF_COMPUTE, about_slice, find_projects, read_entries
+from replay.cloud_logging import from_functions
 from replay.decisions import decide_again
 from replay.dependencies import Dependencies
 from replay.errors import ReplayError
-from replay.log_reading import read_entries
 from replay.output import say
 from replay.timeline import Timeline, read_timeline
 from shared.base.documents import read_mapping
-from shared.base.names import topic_id
 from shared.base.timestamps import CLOCKS_DIFFER_BY, guess_time, render_time
 from shared.base.topology import MACHINE_TYPE
 from shared.node_groups import node_group, status
@@ -24,8 +22,6 @@ from shared.node_groups.node_group import AnyGroup, NodeGroup, resource_name
 from shared.node_groups.resources import machine_of
 from shared.node_groups.status import Type
 from shared.ports.errors import CallError
-from shared.settings import Settings
-from shared.triggers import routes
 
 GONE_SINCE = timedelta(days=1)
 """The time range for a group that no longer exists."""
@@ -70,11 +66,11 @@ def build_timeline(deps: Dependencies, request: TimelineRequest) -> Timeline:
     query = (
         f'timestamp>="{render_time(since)}"\n'
         f'timestamp<="{request.until.isoformat()}"\n'
-        f"((\n{_from_functions(deps.settings)}\n"
+        f"((\n{from_functions(deps.settings)}\n"
         f'jsonPayload.group="{request.key}"\n) OR (\n{OF_COMPUTE}\n{about_slice(name)}\n))'
     )
     projects = find_projects(deps.settings) | {deps.settings.pubsub_project}
-    entries = list(read_entries(deps, projects, query, since, request.until))
+    entries = list(read_entries(deps, projects, query))
     uid = group.uid if group is not None else _find_last_uid(entries)
     name = resource_name(cluster_id, request.name, uid) if uid else ""
     own = [entry for entry in entries if _is_about(entry, name, uid)]
@@ -96,16 +92,6 @@ def build_timeline(deps: Dependencies, request: TimelineRequest) -> Timeline:
         say("The group has no machine type: set the chips of a VM with --chips-per-vm.")
     again = decide_again if request.with_decisions else None
     return read_timeline(request.key, name, chips, own, events, request.until, ready, again)
-
-
-def _from_functions(settings: Settings) -> str:
-    """The query for what the functions log, in their own project. A function has its topic's name."""
-    names = (json.dumps(topic_id(settings.topic_prefix, step)) for step in routes.ROUTES)
-    return (
-        f'logName="projects/{settings.pubsub_project}/logs/run.googleapis.com%2Fstdout"\n'
-        f'resource.type="cloud_run_revision"\n'
-        f"resource.labels.service_name=({' OR '.join(names)})"
-    )
 
 
 def _find_last_uid(entries: Sequence[Mapping[str, Any]]) -> str:

@@ -62,7 +62,10 @@ EXPECTED = (
     Expected(
         "kubectl tng timeline default/training --output json", r"^insert begins\ninsert ended$"
     ),
-    Expected("kubectl tng explain default/training", r"\(Provisioning\)"),
+    Expected(
+        "kubectl tng explain default/training",
+        r"\(Provisioning\): create_resources has work and was not triggered\.",
+    ),
     Expected("kubectl tng audit-log default/training --since 5m --dry-run", r"\(not published\)"),
     Expected("kubectl tng audit-log default/training --since 5m", r"\d{10}"),
     Expected("kubectl wait", r"condition met"),

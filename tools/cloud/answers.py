@@ -11,7 +11,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from replay.output import print_paragraph, print_table
+from replay.output import print_paragraph, print_rows
 from tools.cloud.project import Document
 from tools.cloud.questions import Facts, Question
 from version import VERSION
@@ -102,8 +102,8 @@ class Report:
 
 def print_questions(questions: Sequence[Question]) -> None:
     """Print the resources that each question creates, and their cost."""
-    rows = [(one.id, _render_cost(one.cost_usd), one.creates) for one in questions]
-    print_table(("QUESTION", "MAX COST", "CREATES"), rows)
+    rows = [((one.id, _render_cost(one.cost_usd)), (one.creates,)) for one in questions]
+    print_rows(("QUESTION", "MAX COST"), rows)
     total = sum(one.cost_usd for one in questions)
     print_paragraph(
         f"{len(questions)} questions, at most about {total:.2f} USD together at list prices in the US."
@@ -115,13 +115,12 @@ def print_answers(answers: Sequence[Answer]) -> None:
     """Print a table, then the answers that differ and the questions without an answer."""
     rows = [
         (
-            answer.question.id,
-            answer.verdict,
-            "; ".join(f"{name}: {found}" for name, found in answer.facts.items()),
+            (answer.question.id, answer.verdict),
+            ("; ".join(f"{name}: {found}" for name, found in answer.facts.items()),),
         )
         for answer in answers
     ]
-    print_table(("QUESTION", "VERDICT", "ANSWER"), rows)
+    print_rows(("QUESTION", "VERDICT"), rows)
     for answer in answers:
         for difference in answer.differences():
             place = answer.question.assumed_in

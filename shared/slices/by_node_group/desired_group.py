@@ -117,7 +117,8 @@ def _read_template(key: str, text: str | None) -> Any:
     if text is None:
         raise InputError(
             f"{_place(key)} is missing: it must be a TPUNodeGroup in YAML with project, nodeLocation "
-            "and instanceConfig, without a name and what follows from the Pod"
+            "and instanceConfig, without a name and what follows from the Pod, as in "
+            "examples/jobset-template.yaml"
         )
     try:
         # Through JSON, as kubectl does: keys that YAML parses as numbers become text.

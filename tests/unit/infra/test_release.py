@@ -23,10 +23,10 @@ from infra.release.changelog import find_section, point_links_to
 from infra.release.sbom import parse_pins, render_sbom
 from local.base.clock import VirtualClock
 from local.kube import KubeApi
-from replay import bundle
 from tests.bundle.bundle import list_uploaded
 from tests.support.harness import ROOT
 from tests.unit.infra.kubernetes.kubectl import KUBECTL
+from tools import bundle
 from version import VERSION
 
 CHANGELOG = """\

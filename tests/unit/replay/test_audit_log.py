@@ -113,7 +113,8 @@ class ManyPages:
         for _ in range(others_calls):
             self.logging.list(REQUEST)
 
-    def list_page(self, _projects: Any, _query: str, token: str) -> Page:
+    def list_page(self, _projects: Any, _query: str, token: str, newest: int = 0) -> Page:
+        assert not newest
         try:
             self.logging.list(REQUEST)
         except LoggingError as error:
@@ -151,11 +152,11 @@ def test_other_clients_may_exhaust_the_quota_repeatedly() -> None:
     class Shared(ManyPages):
         tries = 0
 
-        def list_page(self, projects: Any, query: str, token: str) -> Page:
+        def list_page(self, projects: Any, query: str, token: str, newest: int = 0) -> Page:
             self.tries += 1
             if self.tries % 3:
                 raise CallError("entries.list", 429, "refused", "Quota exceeded", About("entries"))
-            return super().list_page(projects, query, token)
+            return super().list_page(projects, query, token, newest)
 
     assert len(Shared(MAX_EXHAUSTED + 2).read()) == MAX_EXHAUSTED + 2
 

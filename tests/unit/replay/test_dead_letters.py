@@ -136,7 +136,7 @@ def test_a_dead_letter_that_cannot_be_published_is_kept(tool: Tool) -> None:
     tool.fail_after = 0
     result = tool.run(*LETTERS, "replay", "--all")
     assert result.exit_code == 1
-    assert "(0 messages published; it is safe to repeat the command)" in result.stderr
+    assert "(0 of 1 were published; it is safe to repeat the command)" in result.stderr
     assert len(listed(tool)) == 1
 
 

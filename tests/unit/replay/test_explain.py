@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
+from local.base.http import Response
 from local.cloud.simulation import Options
 from local.vm import agents
-from shared.base.reasons import REASONS, Reason
 from shared.base.timestamps import render_time
-from tests.support.harness import Harness
-from tests.unit.replay.tool import ALONE, Tool, training
+from tests.support.harness import Harness, ProcessKilled
+from tests.unit.replay.tool import ALONE, Tool, example, training
 
 
 def _new(tool: Tool) -> None:
@@ -161,55 +161,238 @@ def test_the_actions_are_listed_in_order(tool: Tool) -> None:
     _new(tool)
     document = tool.json("explain", "default/training")
     name = document["resourceName"]
-    assert document["steps"][0]["actions"] == [
-        "update the status if it differs",
+    first, *rest = document["steps"][0]["actions"]
+    assert first.startswith(
+        "update the status: Accepted True (Accepted), InstanceTemplateReady False "
+    )
+    assert rest.pop(1).startswith("update the status: InstanceTemplateReady False (Provisioning), ")
+    assert rest == [
         "take ownership: finalizer and label",
-        "update the status if it differs",
         f"insert the workload policy {name} and the instance template {name}, and write the results",
     ]
 
 
 @pytest.mark.parametrize(
-    "situation, reason",
+    "situation, lines",
     [
-        ("in progress", Reason.PROVISIONING),
-        ("waiting for capacity", Reason.INSUFFICIENT_CAPACITY),
-        ("invalid spec", Reason.INVALID_SPEC),
+        (
+            "new",
+            [
+                "default/training is not Ready: create_resources has work and was not triggered.",
+                "create_resources would take ownership: finalizer and label; insert the workload policy "
+                "NAME and the instance template NAME, and write the results.",
+                "A message is lost, is on its way, or is being handled.",
+                "The sweep triggers create_resources at 00:01 UTC (in 1m).",
+                "To do it now: kubectl tng resync default/training",
+            ],
+        ),
+        (
+            "in progress",
+            [
+                "default/training has not been Ready for 2s (Provisioning): Compute Engine is creating "
+                "the workload policy NAME.",
+                "Nothing to do.",
+                "The sweep triggers create_resources at 00:01 UTC (in 58s).",
+                "More: docs/troubleshooting.md#provisioning",
+            ],
+        ),
+        (
+            "invalid spec",
+            [
+                "default/training has not been Ready for 5s (InvalidSpec): spec.project: "
+                "another-project is not served by this installation; it serves my-gcp-project",
+                "The sweep triggers create_resources at 00:",
+                "More: docs/troubleshooting.md#invalidspec",
+            ],
+        ),
+        (
+            "being deleted",
+            [
+                "default/training is being deleted, for 0s, but its status is out of date: tear_down "
+                "observes DeletingMIG now: Waiting for ManagedInstanceGroup to be deleted.",
+            ],
+        ),
+        (
+            "of another installation",
+            [
+                "default/training has been Ready for 0s, but its status is out of date: "
+                "create_resources observes OtherInstallation now: ",
+            ],
+        ),
     ],
 )
-def test_the_reason_of_a_group_that_is_not_ready_and_its_solution_are_printed_once(
-    situation: str, reason: Reason
+def test_the_first_lines_name_the_cause_and_what_happens_next(
+    situation: str, lines: list[str]
 ) -> None:
-    tool = _tool_at(situation)
-    text = tool.run("explain", "default/training").stdout
-    headlines = text.partition("CONDITION")[0]
-    first, message, *_ = headlines.splitlines()
-    cause, _, solution = REASONS[reason].partition(". ")
-    assert re.fullmatch(
-        rf"default/training has not been Ready for \d+[smh] \({reason}\): {cause.rstrip('.')}\.",
-        first,
+    found = _first_lines(_tool_at(situation))[1]
+    assert [line[: len(start)] for line, start in zip(found, lines, strict=False)] == lines
+
+
+def _first_lines(tool: Tool, name: str = "training") -> tuple[int, list[str]]:
+    """The exit code of explain, and its lines before the tables, without the part of names that is
+    random."""
+    result = tool.run("explain", f"default/{name}")
+    text = re.sub(rf"tng-{name}-[0-9a-f]{{8}}", "NAME", result.stdout)
+    summary = tool.json("explain", f"default/{name}")["summary"]
+    lines = text.partition("\n\n")[0].splitlines()
+    assert lines == [re.sub(rf"tng-{name}-[0-9a-f]{{8}}", "NAME", text) for text in summary]
+    return result.exit_code, lines
+
+
+CAPACITY = (
+    "{} (InsufficientCapacity): The zone has no free TPU VMs of this kind.",
+    "The group keeps waiting and continues when capacity is available. To use another zone, "
+    "provisioning model or reservation, create a new TPUNodeGroup.",
+)
+NOT_DELIVERED = (
+    "The sweep does not run either: messages do not reach the functions. ./deploy.sh CLUSTER"
+)
+TRIGGERED = "default/training has not been Ready for {} ({}): {} has work and was not triggered."
+RESYNC = "To do it now: kubectl tng resync default/training"
+
+
+def _hour() -> Tool:
+    return Tool(Harness(Options(agents=agents.Timings())))
+
+
+def _after(tool: Tool, seconds: int, exit_code: int, *lines: str, name: str = "training") -> None:
+    """Let time pass; then explain begins with these lines."""
+    tool.harness.run_for(timedelta(seconds=seconds))
+    code, found = _first_lines(tool, name)
+    starts = [line.format(f"default/{name} has not been Ready for") for line in lines]
+    assert [line[: len(start)] for line, start in zip(found, starts, strict=False)] == starts
+    assert code == exit_code
+    text = tool.run("explain", f"default/{name}").stdout
+    assert "update the status if it differs" not in text
+    assert not re.search("NotDeleted|AllHaveTokens|ResourcesReady", text)
+
+
+def test_a_stockout_is_explained_also_while_no_message_arrives() -> None:
+    tool = _hour()
+    tool.harness.simulation.gce.faults.set_capacity("us-central1-c", "tpu7x", 0)
+    tool.harness.apply(training())
+    cause, advice = CAPACITY
+    sweep = "The sweep triggers create_resources at "
+    _after(tool, 10, 0, cause.format("{} 10s"), advice, f"{sweep}00:0")
+    _after(tool, 3000, 0, cause.format("{} 50m"), advice, sweep)
+    assert "The steps have nothing to do now." in tool.run("explain", "default/training").stdout
+    tool.harness.simulation.pubsub.has_outage = True
+    stale = "{} 1h by its status, which create_resources has not refreshed since 00:"
+    same = (
+        "The status is of an earlier time. Its reason, InsufficientCapacity, would be the same now."
     )
-    ready_message = tool.json("explain", "default/training")["ready"]["message"]
-    assert message == ready_message.replace(f"{cause}. ", "")
-    assert text.count(message) == 1, "no condition repeats it"
-    assert not solution or headlines.count(solution) == 1
-    assert f"docs/troubleshooting.md#{reason.lower()}\n" in headlines
-    assert tool.json("explain", "default/training")["ready"]["meaning"] == REASONS[reason]
-
-
-def test_a_deletion_is_reported_before_the_status_shows_it() -> None:
-    lines = _tool_at("being deleted").run("explain", "default/training").stdout.splitlines()
-    assert lines[0].startswith("default/training has been Ready for ")
-    assert "The group is being deleted, for 0s." in lines
-
-
-def test_a_group_without_a_status_is_explained_as_such(tool: Tool) -> None:
-    _new(tool)
-    first, sweep, *_ = tool.run("explain", "default/training").stdout.splitlines()
-    assert first == "default/training is not Ready: no step has written its status yet."
+    _after(tool, 60, 0, cause.format("{} 51m"))
+    _after(tool, 40 * 60, 1, stale, NOT_DELIVERED, same)
     assert (
-        sweep
-        == "The group is not settled: the next resync is at 00:01 UTC (in 1m), to create_resources."
+        "or does not run; the lines above say why" in tool.run("explain", "default/training").stderr
+    )
+    tool.harness.simulation.gce.faults.set_capacity("us-central1-c", "tpu7x")
+    came = "The status is of an earlier time. create_resources observes AwaitingNodeJoin now: "
+    _after(tool, 60, 1, stale, NOT_DELIVERED, came)
+    tool.harness.simulation.pubsub.has_outage = False
+    _after(tool, 180, 0, "default/training has been Ready for ")
+
+
+def test_a_used_up_quota_is_explained_and_its_end_is_no_error() -> None:
+    tool = _hour()
+    tool.harness.simulation.gce.faults.set_chip_quota("us-central1", "tpu7x", 0)
+    tool.harness.apply(training())
+    advice = "Raise it or free some of it. The group continues by itself."
+    sweep = "The sweep triggers create_resources at 00:"
+    for seconds, age in ((10, "10s"), (720, "12m")):
+        cause = f"{{}} {age} (QuotaExceeded): A quota is used up."
+        _after(tool, seconds, 0, cause, advice, sweep)
+        text = tool.run("explain", "default/training").stdout
+        assert "Quota 'TPUS_PER_TPU_FAMILY' exceeded." in text
+    tool.harness.simulation.gce.faults.set_chip_quota("us-central1", "tpu7x")
+    now = "create_resources observes Provisioning now: Waiting for Compute Engine to create 2 VMs."
+    text = f"{{}} 12m (QuotaExceeded), but its status is out of date: {now}"
+    _after(tool, 5, 0, text, sweep, RESYNC)
+    _after(tool, 300, 0, "default/training has been Ready for ")
+
+
+def test_a_lost_vm_is_named_as_soon_as_it_is_lost() -> None:
+    tool = _hour()
+    tool.harness.apply(example("v6e-4x4-spot.yaml", name="spot"))
+    assert tool.harness.run_until(lambda: tool.harness.is_ready("spot"), timedelta(hours=1))
+    _after(tool, 60, 0, "default/spot has been Ready for 1m: All nodes are ready.", name="spot")
+    resources = tool.harness.simulation.gce.leftovers()
+    lost = next(path for path in resources if "/instances/" in path)
+    tool.harness.simulation.gce.faults.preempt(lost)
+    vm = f"NAME-{lost[-4:]}"
+    text = "default/spot has been Ready for 1m, but its status is out of date: label_node observes"
+    _after(tool, 1, 0, f"{text} NodeLost now: 1 of 4 nodes are not ready: {vm}.", name="spot")
+    cause = "(Preempted): Compute Engine took VMs back (Spot, host error or maintenance)."
+    detail = f"1 of 4 nodes are not ready: {vm}."
+    advice = "VMs that it restarts or recreates join again"
+    for seconds, age in ((60, "59s"), (7200, "2h")):
+        _after(tool, seconds, 0, f"{{}} {age} {cause}", detail, advice, name="spot")
+
+
+def test_work_without_a_message_is_reported_before_the_reason_of_the_status() -> None:
+    tool = _hour()
+    tool.harness.simulation.gce.faults.break_sinks(True)
+    tool.harness.apply(training())
+    text = TRIGGERED.format("20s", "Provisioning", "create_resources")
+    work = "create_resources would insert the managed instance group NAME, and write the results."
+    sweep = "A message is lost, is on its way, or is being handled.", "The sweep triggers "
+    _after(tool, 20, 0, text, work, *sweep, RESYNC)
+    text = "{} 1m (Provisioning): Compute Engine is creating the managed instance group NAME."
+    _after(tool, 50, 0, text)
+    text = TRIGGERED.format("1m", "Provisioning", "inject_token")
+    work = "inject_token would inject tokens into NAME-"
+    _after(tool, 30, 0, text, work, *sweep, f"{RESYNC} --step inject_token")
+    text = TRIGGERED.format("2m", "AwaitingNodeJoin", "inject_token")
+    _after(tool, 40, 0, text, work, *sweep, RESYNC)
+    _after(tool, 70, 0, "{} 3m (AwaitingNodeJoin): Waiting for 2 of 2 nodes to ")
+    _after(tool, 60, 0, "default/training has been Ready for ")
+
+
+FORBIDDEN = Response.of_json({"kind": "Status", "code": 403, "reason": "Forbidden"}, 403)
+UNAVAILABLE = Response.of_json({"error": {"code": 503, "message": "try later"}}, 503)
+FAILS = "It runs and fails: create_resources at 00:1"
+
+
+@pytest.mark.parametrize(
+    "call, answer, line",
+    [
+        ("", None, "The sweep runs, but its messages do not reach create_resources. ./deploy"),
+        ("GET /apis/tpu.google", FORBIDDEN, FAILS),
+        ("GET /compute/", UNAVAILABLE, FAILS),
+    ],
+)
+def test_a_step_that_does_not_run_or_fails_is_named_beside_the_stockout(
+    call: str, answer: Response | None, line: str
+) -> None:
+    tool = _hour()
+    tool.harness.simulation.gce.faults.set_capacity("us-central1-c", "tpu7x", 0)
+    tool.harness.apply(training())
+    _after(tool, 240, 0, CAPACITY[0].format("{} 4m"), CAPACITY[1])
+    before = tool.harness.hooks.before
+
+    def kill(step: str, made: str) -> None:
+        before(step, made)
+        if step == "create_resources" and answer is None:
+            raise ProcessKilled
+
+    def instead(step: str, made: str) -> Response | None:
+        return answer if step == "create_resources" and made.startswith(call) else None
+
+    tool.harness.hooks.before, tool.harness.hooks.instead = kill, instead
+    tool.harness.run_for(timedelta(minutes=7))
+    code, lines = _first_lines(tool)
+    assert (code, lines[1][: len(line)]) == (1, line)
+    assert lines[0].startswith("default/training has not been Ready for 11m by its status, which ")
+
+
+def test_without_the_log_it_says_that_it_does_not_know_whether_steps_run(busy_tool: Tool) -> None:
+    _waiting_for_capacity(busy_tool)
+    for _ in range(60):
+        busy_tool.run("explain", "default/training")
+    code, lines = _first_lines(busy_tool)
+    assert (code, lines[0]) == (0, CAPACITY[0].format("default/training has not been Ready for 3m"))
+    assert lines[-1].startswith(
+        "Whether the steps still run is not known: the call `entries.list` "
     )
 
 

@@ -87,8 +87,8 @@ def test_the_table_has_the_steps_with_their_actions() -> None:
         "JobSet default/train has not ended: 1 Pod waiting for a slice, 0 slices.",
         "",
     ]
-    assert lines[2].split() == ["STEP", "ABOUT", "BY", "SWEEP", "OUTCOME"]
-    assert lines[3].split() == ["provision_slice", pod["metadata"]["name"], "yes", "Creating"]
+    assert lines[2].split() == ["STEP", "BY", "SWEEP", "ABOUT", "OUTCOME"]
+    assert lines[3].split() == ["provision_slice", "yes", pod["metadata"]["name"], "Creating"]
     assert lines[4] == f"    - create the slice {NAME}"
     assert lines[5].startswith("    - event TPUNodeGroupCreationStarted: Creating ")
 
@@ -127,7 +127,7 @@ def test_an_error_of_gke_is_reported_with_its_message() -> None:
     assert result.exit_code == 1
     assert (
         result.stderr
-        == "Error: a step could not observe; the lines below its name show the error\n"
+        == "Error: a step could not observe, or does not run; the lines above say why\n"
     )
     assert result.stdout.count("CannotObserve") == 2
     assert "You need the role roles/container.clusterViewer" in result.stdout
@@ -140,7 +140,7 @@ def test_a_missing_jobset_is_reported() -> None:
     assert "there is no JobSet default/train, and no slice of one" in result.stderr
 
 
-def test_an_installation_without_slices_for_jobsets_is_reported_as_such(tool: Tool) -> None:
+def test_without_the_setting_it_does_not_say_what_jobsets_get(tool: Tool) -> None:
     result = tool.run(*ABOUT)
-    assert (result.exit_code, result.stdout) == (1, "")
-    assert "JOBSET_PROVIDER is not set, so JobSets get no slices" in result.stderr
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "JOBSET_PROVIDER is not set here, so it is not known which slices" in result.stderr

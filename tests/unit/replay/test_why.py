@@ -180,13 +180,13 @@ DELETING = "the group is being deleted since 2026-11-20T09:59:00Z"
 REQUEST = "csr-x for tng-my-slice-06caaff9-ab12, made with the token abcdef, 2026-11-20T09:58:01Z"
 FACTS: dict[str, list[str]] = {
     "create_resources: no VM could be created": [
-        EXISTING,
         "Compute Engine has the managed instance group: 32 VMs wanted, 32 being created",
         "32 VMs of the MIG listed, errors: ZONE_RESOURCE_POOL_EXHAUSTED",
+        EXISTING,
     ],
     "a group that is paused": ["the group is paused", "status: no resources"],
     "a group that is not owned": ["the group lacks this system's finalizer or label", "status: no resources"],
-    "a group that cannot be read": ["spec: spec.nodeLocation: is required"],
+    "a group that cannot be read": ["spec: spec.nodeLocation: is required", "status: no resources"],
     "a VM that was preempted": ["0 Nodes read: 2 wanted, 0 of the group, 0 ready", "1 VM read: 1 gone", "status: managed instance group Ready"],
     "a Node that was ready a moment ago": [
         "1 Node read: 2 wanted, 1 of the group, 1 ready",
@@ -196,13 +196,13 @@ FACTS: dict[str, list[str]] = {
     ],
     "inject_token: no VM has a token": ["32 VMs read: 32 RUNNING", "0 have joined, 0 have the Node of an earlier VM", "0 have a token", "status: no resources"],
     "a VM that could not be read": ["0 VMs read", "no time to read 1 VM", "get: 403 forbidden: no", "status: no resources"],
-    "tear_down: the deletion begins": [DELETING, EXISTING, "32 Nodes read, 0 ready, 0 cordoned"],
+    "tear_down: the deletion begins": [DELETING, "32 Nodes read, 0 ready, 0 cordoned", EXISTING],
     "tear_down: no Node is labelled": [
         DELETING,
-        EXISTING,
         "Compute Engine has the managed instance group: 2 VMs wanted",
         "32 Nodes read, 0 ready, 0 cordoned",
         "all VMs listed: 32 RUNNING",
+        EXISTING,
     ],
     "an unreadable group that is being deleted": [DELETING, "spec: spec.nodeLocation: is required", "status: no resources"],
     "approve_join: the VM holds another token": [
@@ -313,7 +313,7 @@ UNKNOWN: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "values of another kind": (
         line(**{FIELD: changed(observed=[*range(11)])}),
-        "the snapshot cannot be read: AttributeError: 'int' object has no attribute 'spec'",
+        "the snapshot cannot be read: AttributeError: 'int' object has no attribute 'deleting'",
     ),
 }
 

@@ -110,13 +110,13 @@ class InProcessLogs:
 
         return record
 
-    def list_page(self, projects: Sequence[str], query: str, token: str) -> Page:
+    def list_page(self, projects: Sequence[str], query: str, token: str, newest: int = 0) -> Page:
         self.queries.append(query)
         request = types.ListLogEntriesRequest(
             resource_names=[f"projects/{project}" for project in projects],
             filter=query,
-            order_by="timestamp asc",
-            page_size=MAX_PAGE,
+            order_by="timestamp desc" if newest else "timestamp asc",
+            page_size=newest or MAX_PAGE,
             page_token=token,
         )
         try:

@@ -433,7 +433,7 @@ INPUT_ERRORS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
         {},
         "the key 'template.big' of the ConfigMap tpu-functions/jobsets is missing: it must be a "
         "TPUNodeGroup in YAML with project, nodeLocation and instanceConfig, without a name and what "
-        "follows from the Pod",
+        "follows from the Pod, as in examples/jobset-template.yaml",
     ),
     "a template with fields of the Pod": (
         {},
