@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from local.control_plane import workload_controllers
-from local.control_plane.plane import OwnControlPlane
+from local.control_plane.plane import ControlPlaneError, OwnControlPlane
 from local.tests.real_parts import get_workload_controllers, open_own_control_plane
 from tests.real.pods import COMPONENT, OWN_MARK, complete, kubectl, marked
 from tests.real.relay.waiting import until
@@ -64,18 +66,22 @@ def is_injected(plane: OwnControlPlane, namespace: str) -> bool:
     return "TPU_WORKER_HOSTNAMES" in made
 
 
-def leader_worker_set(size: int, hosts: Manifest, *, policy: str, leader: Manifest) -> Manifest:
-    """A LeaderWorkerSet of `GROUPS` groups; the leader's Pod has other chips than the workers'."""
+def leader_worker_set(
+    name: str, size: int, topology: str, leader: Manifest, subgroups: Manifest, policy: str
+) -> Manifest:
+    """A LeaderWorkerSet of `GROUPS` groups; the leader's container may differ from the workers'."""
     metadata = {"labels": {OWN_MARK: "enabled"}}
+    hosts = {"nodeSelector": selector("tpu7x", topology)}
     template = {
         "size": size,
         "leaderTemplate": {"metadata": metadata, "spec": {"containers": [leader], **hosts}},
         "workerTemplate": {"metadata": metadata, "spec": {"containers": [container()], **hosts}},
+        **({"subGroupPolicy": subgroups} if subgroups else {}),
     }
     return {
-        "apiVersion": "leaderworkerset.x-k8s.io/v1",
-        "kind": "LeaderWorkerSet",
-        "metadata": {},
+        "apiVersion": workload_controllers.LWS.api_version,
+        "kind": workload_controllers.LWS.kind,
+        "metadata": {"name": name},
         "spec": {
             "replicas": GROUPS,
             "leaderWorkerTemplate": template,
@@ -84,20 +90,33 @@ def leader_worker_set(size: int, hosts: Manifest, *, policy: str, leader: Manife
     }
 
 
+LED = {"subGroupPolicyType": "LeaderWorker", "subGroupSize": 2}
+"""Subgroups in which LeaderWorkerSet 0.9 numbers the leader -1: nothing is injected beside that."""
+WITHOUT_LEADER = {"subGroupPolicyType": "LeaderExcluded", "subGroupSize": 2}
+
+
 @pytest.mark.parametrize("policy", ["Shared", "UniquePerReplica"])
 @pytest.mark.parametrize(
-    "name, size, topology, leader",
+    "name, size, topology, leader, subgroups",
     [
-        pytest.param("all", 4, "2x2x4", container(), id="the leader has chips"),
-        pytest.param("workers", 3, "2x2x2", container(tpu=None), id="the leader has none"),
+        ("all", 4, "2x2x4", container(), {}),
+        ("workers", 3, "2x2x2", container(tpu=None), {}),
+        ("led", 4, "2x2x2", container(), LED),
+        ("halves", 5, "2x2x2", container(tpu=None), WITHOUT_LEADER),
     ],
+    ids=["all", "workers", "led subgroups", "subgroups of workers"],
 )
 def test_the_pods_of_a_group_have_the_same_variables_in_each_order_of_the_webhooks(
-    name: str, size: int, topology: str, leader: Manifest, policy: str, cluster: OwnControlPlane
+    name: str,
+    size: int,
+    topology: str,
+    leader: Manifest,
+    subgroups: Manifest,
+    policy: str,
+    cluster: OwnControlPlane,
 ) -> None:
-    hosts = {"nodeSelector": selector("tpu7x", topology)}
-    manifest = leader_worker_set(size, hosts, policy=policy, leader=leader)
-    manifest["metadata"]["name"] = name = f"{name}-{policy.lower()}"
+    name = f"{name}-{policy.lower()}"
+    manifest = leader_worker_set(name, size, topology, leader, subgroups, policy)
     for namespace in NAMESPACES:
         kubectl(cluster, "-n", namespace, "create", "-f", "-", stdin=json.dumps(manifest))
     alone, after, before = (await_pods(cluster, one, name, GROUPS * size) for one in NAMESPACES)
@@ -105,7 +124,8 @@ def test_the_pods_of_a_group_have_the_same_variables_in_each_order_of_the_webhoo
         own, variables = env_of(pod), env_of(after[name])
         assert own.items() <= variables.items()
         assert variables == env_of(before[name])
-        assert ("JAX_PROCESS_ID" in variables) is (own.keys() >= {"TPU_WORKER_ID"})
+        has_number = own.get("TPU_WORKER_ID", "-1") != "-1"
+        assert ("JAX_PROCESS_ID" in variables) is (has_number and subgroups != LED)
         assert env_of(lws.mutate(without_env(pod))) == own, "tests of inject_env imitate it"
 
 
@@ -133,3 +153,20 @@ def without_env(pod: Manifest) -> Manifest:
     """Return the Pod without variables."""
     pod["spec"]["containers"][0].pop("env")
     return pod
+
+
+def test_the_error_about_a_controller_that_ends_has_its_last_lines(
+    cluster: OwnControlPlane, tmp_path: Path
+) -> None:
+    shutil.copy(get_workload_controllers() / "jobset.yaml", tmp_path)
+    program = tmp_path / "jobset"
+    program.write_text("#!/bin/sh\necho unable to load the configuration\nexit 1\n")
+    program.chmod(0o755)
+    with (
+        pytest.raises(ControlPlaneError) as raised,
+        workload_controllers.running(cluster, tmp_path, workload_controllers.JOBSET),
+    ):
+        raise AssertionError("it does not run")
+    assert str(raised.value) == (
+        "jobset is not ready; its last lines:\nunable to load the configuration"
+    )
