@@ -92,6 +92,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 directory,
                 credentials=_credentials(directory),
                 kubeconfig=kubeconfig,
+                calls_webhooks=options.real,
                 ports=_ports(options),
                 for_examples=True,
                 slices="" if options.kubeconfig else TPU_NODE_GROUP,

@@ -17,7 +17,12 @@ from local.base.http import Request, Response
 from local.base.ports import LOOPBACK, check_port
 from local.base.web import serve
 from local.cluster.credentials import ADMIN, Credentials, write_private
-from local.cluster.manifests import FOR_PODS, Manifest, read_manifests
+from local.cluster.manifests import (
+    FOR_PODS,
+    Manifest,
+    read_manifests,
+    read_webhook_configuration,
+)
 from local.cluster.webhooks import Webhooks
 from local.jobsets import Controller
 from local.vm.conversation import Bearer, Identity
@@ -39,12 +44,17 @@ class Cluster(Protocol):
     """The controllers that must be simulated; known after `start`."""
     selector: str
     """The label selector of the JobSets, Jobs and Pods that these controllers handle; empty for all."""
+    calls_webhooks: bool
+    """Whether its API server can call webhooks on this machine."""
 
     async def check(self) -> None:
         """Check without a change. Raises `ClusterUnusable` with the first obstacle."""
 
     async def start(self, stack: AsyncExitStack) -> None:
         """Apply the manifests and create the identities; ``stack`` removes them."""
+
+    async def call_webhooks(self, url: str, ca_pem: str) -> None:
+        """Call the product's webhooks at ``url``, whose certificate this CA has issued."""
 
     def identify(self) -> Identity:
         """The identity of the kubelet of a VM with a custom image."""
@@ -82,6 +92,7 @@ class EmbeddedCluster:
         self._url = ""
         self.controllers = frozenset(Controller)
         self.selector = ""
+        self.calls_webhooks = True
         self._api = kube.KubeApi(
             clock,
             random=Random(secrets.randbits(64)),
@@ -111,9 +122,9 @@ class EmbeddedCluster:
         for name in (ADMIN, *self._identities):
             write_private(self.kubeconfig_of(name), self._credentials.kubeconfig(self._url, name))
 
-    def call_webhooks(self, configuration: Manifest, url: str, trust: str) -> None:
-        """Call these webhooks at ``url`` from now on; ``trust`` is the CA of its certificate."""
-        self._webhooks = Webhooks(configuration, url, trust, self._labels_of)
+    async def call_webhooks(self, url: str, ca_pem: str) -> None:
+        # The stand-in for JobSet's controller does the work of admit_jobs.
+        self._webhooks = Webhooks(read_webhook_configuration(), url, ca_pem, self._labels_of)
 
     async def _admit(self, request: Request) -> Request | Response:
         return request if self._webhooks is None else await self._webhooks.admit(request)

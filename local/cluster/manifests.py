@@ -9,6 +9,8 @@ from typing import Any
 
 import yaml
 
+from local.base.access import encode
+
 Manifest = dict[str, Any]
 
 LABEL = "app.kubernetes.io/managed-by"
@@ -19,6 +21,7 @@ NAMESPACE = "/api/v1/namespaces/tpu-functions"
 NODES = "/api/v1/nodes"
 TOKENS = "/api/v1/namespaces/kube-system/secrets"
 GROUPS = "/apis/tpu.google.com/v1alpha1/tpunodegroups"
+WEBHOOKS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 GROUP_CRD = f"{_CRDS}/tpunodegroups.tpu.google.com"
 JOBSET_CRD = f"{_CRDS}/jobsets.jobset.x-k8s.io"
@@ -29,7 +32,8 @@ FOR_PODS = frozenset({"device-plugin.yaml", "relay.yaml"})
 """Files that are not applied: the relay is a process, and the simulated kubelets report the chips."""
 _FOR_JOBSETS = {"gke": ("jobsets",), "tpu-node-group": ("jobsets", "jobsets-node-groups")}
 """Components by kind of slice."""
-_WEBHOOK = FOLDER.parent / "components" / "inject-env" / "webhook.yaml"
+INJECT_ENV, ADMIT_JOBS = "inject-env", "admit-jobs"
+"""The components with webhook configurations."""
 _JOBSET_CRD = Path(__file__).parents[1] / "jobsets" / "crd.yaml"
 _KUEUE_CRDS = Path(__file__).parents[1] / "jobsets" / "kueue.yaml"
 
@@ -63,10 +67,20 @@ def read_definitions_for_examples() -> list[Manifest]:
     return list(yaml.safe_load_all(_KUEUE_CRDS.read_text()))
 
 
-def read_webhook_configuration() -> Manifest:
-    """The configuration of the webhook inject_env."""
-    configuration: Manifest = yaml.safe_load(_WEBHOOK.read_text())
+def read_webhook_configuration(component: str = INJECT_ENV) -> Manifest:
+    """The configuration of a component's webhook."""
+    path = FOLDER.parent / "components" / component / "webhook.yaml"
+    configuration: Manifest = yaml.safe_load(path.read_text())
     return configuration
+
+
+def read_labelled_webhook_configurations(url: str, ca_pem: str) -> list[Manifest]:
+    """The configurations of all webhooks at ``url``, with the label of a run."""
+    found = [read_webhook_configuration(one) for one in (INJECT_ENV, ADMIT_JOBS)]
+    for webhook in (one for configuration in found for one in configuration["webhooks"]):
+        path = webhook["clientConfig"]["service"]["path"]
+        webhook["clientConfig"] = {"url": url + path, "caBundle": encode(ca_pem)}
+    return [_with_label(one) for one in found]
 
 
 def read_manifests(without: Collection[str] = ()) -> list[Manifest]:

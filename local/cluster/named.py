@@ -25,9 +25,11 @@ from local.cluster.manifests import (
     JOBSET_CRD,
     NAMESPACE,
     SELECTOR,
+    WEBHOOKS,
     collection_path,
     object_path,
     read_labelled_manifests,
+    read_labelled_webhook_configurations,
 )
 from local.cluster.owned import (
     CLAIM,
@@ -37,7 +39,13 @@ from local.cluster.owned import (
     remove_owned,
 )
 from local.cluster.preflight import clean_command, find_obstacle
-from local.jobsets import BESIDE_A_CONTROL_PLANE, OF_JOBSET, REAL_JOBSET, SIMULATED_JOBSET
+from local.jobsets import (
+    BESIDE_A_CONTROL_PLANE,
+    OF_JOBSET,
+    REAL_JOBSET,
+    SIMULATED_JOBSET,
+    Controller,
+)
 from local.jobsets.objects import JOBSETS, PATHS
 from local.vm.conversation import Bearer, Certificate, Identity
 from local.vm.transport import Https, Network
@@ -59,6 +67,8 @@ class NamedCluster:
         observe: Observe,
         slices: str = "",
         jobset: str = "",
+        *,
+        calls_webhooks: bool = False,
     ) -> None:
         """``slices`` is the kind of slices of JobSets; empty if they get none.
 
@@ -69,6 +79,7 @@ class NamedCluster:
         self.selector = SELECTOR
         self._slices = slices
         self._jobset = jobset
+        self.calls_webhooks = calls_webhooks
         self._kubeconfig = kubeconfig
         self._identities = tuple(identities)
         self._directory = directory
@@ -106,6 +117,13 @@ class NamedCluster:
                 await _uninterrupted(self._apply(client))
                 for name in self._identities:
                     await self._write_identity(client, name)
+
+    async def call_webhooks(self, url: str, ca_pem: str) -> None:
+        async with self.client() as client:
+            for manifest in read_labelled_webhook_configurations(url, ca_pem):
+                await client.create(WEBHOOKS, manifest)
+        self.controllers -= {Controller.JOB_SELECTOR}
+        self._report("calls the webhooks inject_env and admit_jobs", url)
 
     def identify(self) -> Identity:
         access = self._access

@@ -25,6 +25,7 @@ from local.cluster.manifests import (
     NODES,
     SELECTOR,
     TOKENS,
+    WEBHOOKS,
     collection_path,
     describe,
     is_local,
@@ -125,6 +126,7 @@ def _collections(since: str | None, *, owns_groups: bool) -> Iterator[_Collectio
         component = event.get("source", {}).get("component", "")
         return is_new(event) and component.startswith(_COMPONENTS)
 
+    yield _Collection("MutatingWebhookConfiguration", f"{WEBHOOKS}?labelSelector={SELECTOR}")
     for kind in (JOBSETS, JOBS, PODS):
         yield _Collection(kind, f"{PATHS[kind]}?labelSelector={SELECTOR}")
     if owns_groups:

@@ -41,7 +41,6 @@ from local.cluster.embedded import Cluster, EmbeddedCluster
 from local.cluster.manifests import (
     read_definitions_for_examples,
     read_manifests_for_jobsets,
-    read_webhook_configuration,
 )
 from local.cluster.named import NamedCluster
 from local.gce import Inventory, read_inventory
@@ -154,7 +153,8 @@ class Setup:
     """The settings of a supervisor.
 
     ``directory`` is for its files, and readable by the owner only. ``kubeconfig`` names a cluster;
-    without it, the cluster is embedded. At most ``scripts`` VMs at a time run their startup script.
+    without it, the cluster is embedded. ``calls_webhooks``: its API server runs on this machine, and
+    can call the product's webhooks. At most ``scripts`` VMs at a time run their startup script.
     ``for_examples``: create the reservation and the template that the manifests in ``examples/``
     name. ``in_front`` wraps the simulated Compute Engine; ``inventory`` lists its zones, machine types,
     images and networks.
@@ -169,6 +169,7 @@ class Setup:
         default_factory=lambda: Credentials.create(IDENTITIES, datetime.now(UTC))
     )
     kubeconfig: Path | None = None
+    calls_webhooks: bool = False
     ports: Ports = Ports()
     gce: gce.Timings = FAST_GCE
     agents: agents.Timings = FAST_AGENTS
@@ -203,6 +204,7 @@ class Supervisor:
         self.compute_url = ""
         self.pubsub_address = ""
         self._push_certificates = ""
+        self._webhook_url = ""
         self._observe = observe
         self._clock = LoopClock(asyncio.get_running_loop())
         self.cluster = self._choose_cluster()
@@ -296,6 +298,9 @@ class Supervisor:
                 *self._webhook(),
             ]
         )
+        if self._runs_webhook:
+            ca_pem = self.setup.credentials.ca.certificate_pem
+            await self.cluster.call_webhooks(self._webhook_url, ca_pem)
         scheduler = asyncio.create_task(self._run_scheduler())
         stack.callback(scheduler.cancel)
         if self.setup.slices or self.runs_workloads:
@@ -314,6 +319,11 @@ class Supervisor:
     def runs_workloads(self) -> bool:
         """Whether Jobs and StatefulSets run on the slices."""
         return self.setup.workloads and isinstance(self.cluster, EmbeddedCluster)
+
+    @property
+    def _runs_webhook(self) -> bool:
+        has_workloads = self.setup.workloads or self.setup.jobset == jobsets.REAL_JOBSET
+        return has_workloads and self.cluster.calls_webhooks
 
     async def _stand_in_for_controllers(self, stack: AsyncExitStack) -> None:
         client = await stack.enter_async_context(self.client())
@@ -348,6 +358,7 @@ class Supervisor:
             self._observe,
             setup.slices,
             setup.jobset,
+            calls_webhooks=setup.calls_webhooks,
         )
 
     async def _start_cloud_logging(self, stack: AsyncExitStack) -> None:
@@ -422,9 +433,8 @@ class Supervisor:
         return Subprocess(step, command, environment, f"{_endpoint(port)}robots.txt")
 
     def _webhook(self) -> Iterator[Subprocess]:
-        """The webhook inject_env, with a certificate of the cluster's CA, where workloads run."""
-        cluster = self.cluster
-        if not (self.setup.workloads and isinstance(cluster, EmbeddedCluster)):
+        """The webhook, where workloads run and the API server can call it."""
+        if not self._runs_webhook:
             return
         ca, folder = self.setup.credentials.ca, self.setup.directory
         pair = ca.issue_server((LOOPBACK,), datetime.now(UTC))
@@ -432,8 +442,7 @@ class Supervisor:
         write_private(certificate, pair.certificate_pem)
         write_private(key, pair.key_pem)
         (port,) = find_free_ports(1)
-        url = f"https://{LOOPBACK}:{port}"
-        cluster.call_webhooks(read_webhook_configuration(), url, ca.certificate_pem)
+        self._webhook_url = url = f"https://{LOOPBACK}:{port}"
         command = [sys.executable, "-m", "webhook", f"--host={LOOPBACK}", f"--port={port}"]
         command += [f"--tls-cert-file={certificate}", f"--tls-key-file={key}", "--drain-seconds=0"]
         environment = {"PATH": os.defpath, "PYTHONUNBUFFERED": "1"}

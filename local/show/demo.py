@@ -417,7 +417,8 @@ def _run(demo: Demo, options: argparse.Namespace, setup: Setup) -> int:
     began = time.monotonic()
     try:
         with chosen_cluster(options, timeline) as kubeconfig:
-            asyncio.run(demo.run(replace(setup, kubeconfig=kubeconfig)))
+            chosen = replace(setup, kubeconfig=kubeconfig, calls_webhooks=options.real)
+            asyncio.run(demo.run(chosen))
     except Interrupted as interrupted:
         timeline.print_text(f"{interrupted}; nothing runs any more")
         return interrupted.exit_code

@@ -7,10 +7,8 @@ review the Jobs and Pods. VMs and kubelets are simulated: a Pod ends as its anno
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,12 +27,7 @@ from local.tests.real_parts import get_workload_controllers, open_own_control_pl
 from shared.slices.by_node_group.provider import RELEASE_ANNOTATION
 from tests.processes.quick import QUICK_AGENTS, QUICK_GCE
 from tests.real.inventory import list_everything
-from tests.real.pods import kubectl
-from tests.real.webhooks import serving
 from tests.support.harness import ROOT
-from tests.unit.webhook.workloads import injecting
-from webhook.admit_job import AdmissionSettings, admit
-from webhook.tpu_env.admission import Mutation
 
 pytestmark = [
     pytest.mark.real,
@@ -42,7 +35,6 @@ pytestmark = [
     pytest.mark.xdist_group("jobset controller"),
 ]
 
-COMPONENTS = ROOT / "infra" / "kubernetes" / "components"
 EXAMPLE = ROOT / "examples" / "jobset-v6e-multislice.yaml"
 JOBSET = workload_controllers.JOBSET.path + "/multislice"
 PODS = "/api/v1/namespaces/default/pods"
@@ -55,21 +47,13 @@ Document = dict[str, Any]
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnControlPlane]:
-    """A cluster with JobSet, in which the webhooks inject_env and admit_jobs are called."""
+def cluster() -> Iterator[OwnControlPlane]:
+    """A cluster with JobSet."""
     folder = get_workload_controllers()
-    mutations: dict[str, Mutation] = {
-        "/mutate": injecting(),
-        "/mutate-jobs": partial(admit, settings=AdmissionSettings()),
-    }
     with (
         open_own_control_plane() as plane,
         workload_controllers.running(plane, folder, workload_controllers.JOBSET),
-        serving(tmp_path_factory.mktemp("tls"), mutations) as served,
     ):
-        for component in ("admit-jobs", "inject-env"):
-            configuration = served.configure(COMPONENTS / component / "webhook.yaml")
-            kubectl(plane, "apply", "-f", "-", stdin=json.dumps(configuration))
         yield plane
 
 
@@ -149,6 +133,7 @@ async def living(cluster: OwnControlPlane, folder: Path) -> AsyncIterator[Life]:
     setup = Setup(
         folder,
         kubeconfig=cluster.kubeconfig,
+        calls_webhooks=True,
         gce=QUICK_GCE,
         agents=QUICK_AGENTS,
         scripts=0,
@@ -170,6 +155,11 @@ async def test_a_jobset_keeps_its_slices_until_it_is_deleted_in_the_foreground(
         nodes = await life.run(attempt=0)
         assert [len(one) for one in nodes.values()] == [2, 2]
         assert len(set().union(*nodes.values())) == 4
+        for pod in await life.client.list(PODS):
+            labels, (container,) = pod["metadata"]["labels"], pod["spec"]["containers"]
+            assert pod["spec"]["nodeSelector"]["job-key"] == labels[f"{LABELS}/job-key"]
+            env = {one["name"]: one.get("value") for one in container["env"]}
+            assert env["MEGASCALE_SLICE_ID"] == labels[f"{LABELS}/job-index"]
 
         await life.end_pods("Failed", "multislice-slice-0-1")
         assert await life.run(attempt=1) == nodes
