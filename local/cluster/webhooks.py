@@ -26,7 +26,7 @@ from local.kube.label_selectors import matches_expressions
 Document = dict[str, Any]
 GetLabels = Callable[[str], Mapping[str, str]]
 """The labels of a namespace."""
-_ENVIRONMENT = cel.NewEnv(variables={"object": cel.Type.DYN})
+_ENVIRONMENT = cel.NewEnv(variables={"object": cel.Type.DYN, "oldObject": cel.Type.DYN})
 
 
 class Webhooks:
@@ -135,7 +135,9 @@ def _read_object(request: Request) -> Document | None:
 def _matches(webhook: Document, found: Document) -> bool:
     """Whether all conditions are true; a condition that cannot be evaluated counts as false."""
     for condition in webhook.get("matchConditions") or ():
-        result = _ENVIRONMENT.compile(condition["expression"]).eval(data={"object": found})
+        # Only creations are reviewed, which have no old object.
+        data = {"object": found, "oldObject": None}
+        result = _ENVIRONMENT.compile(condition["expression"]).eval(data=data)
         if result.value() is not True:
             return False
     return True
