@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +22,16 @@ from local.cluster.manifests import GROUPS, item_path
 from local.control_plane import workload_controllers
 from local.control_plane.plane import OwnControlPlane
 from local.jobsets import REAL_JOBSET, PodBehaviour
+from local.jobsets import jobset as stand_in
+from local.jobsets.objects import Call
 from local.run.supervisor import TPU_NODE_GROUP, Setup, Supervisor, open_supervisor
 from local.show.jobset_demo import OPTIONS, SWEEP_EVERY_S, TEMPLATE
+from local.tests.jobsets.cluster import jobset
 from local.tests.real_parts import get_workload_controllers, open_own_control_plane
 from shared.slices.by_node_group.provider import RELEASE_ANNOTATION
 from tests.processes.quick import QUICK_AGENTS, QUICK_GCE
 from tests.real.inventory import list_everything
+from tests.real.relay.waiting import until
 from tests.support.harness import ROOT
 
 pytestmark = [
@@ -37,6 +42,7 @@ pytestmark = [
 
 EXAMPLE = ROOT / "examples" / "jobset-v6e-multislice.yaml"
 JOBSET = workload_controllers.JOBSET.path + "/multislice"
+TRAIN = workload_controllers.JOBSET.path + "/train"
 PODS = "/api/v1/namespaces/default/pods"
 LABELS = "jobset.sigs.k8s.io"
 END = "tests.tpu-functions.dev/phase"
@@ -187,3 +193,77 @@ async def test_the_slices_of_a_jobset_that_its_ttl_deletes_are_released(
         await life.end_pods("Succeeded")
         await life.until_jobset_is_gone()
         await life.until_slices_are_gone()
+
+
+def test_the_stand_in_creates_and_resumes_jobs_as_jobset_does(cluster: OwnControlPlane) -> None:
+    given = {"zone": "a", "kept": "a"}
+    manifest = jobset(suspend=True, selector=given, restart_policy="")
+    cluster.request("POST", workload_controllers.JOBSET.path, manifest)
+    until(lambda: len(list_jobs(cluster)) == 2, "the Jobs are created")
+    for name, expected in simulate(cluster, {}).items():
+        # JobSet's webhook adds the affinity, and the label of the priority, to Pods.
+        del expected["spec"]["template"]["spec"]["affinity"]
+        del expected["spec"]["template"]["metadata"]["labels"][f"{LABELS}/priority"]
+        assert find_difference(expected, list_jobs(cluster)[name]) == ""
+    _, stored = cluster.request("GET", TRAIN)
+    (replicated,) = stored["spec"]["replicatedJobs"]
+    replicated["template"]["spec"]["template"]["spec"]["nodeSelector"] = {"zone": "b", "new": "b"}
+    change_jobset(cluster, replicatedJobs=[replicated])
+    before = list_jobs(cluster)
+    change_jobset(cluster, suspend=False)
+    until(
+        lambda: not any(one["spec"]["suspend"] for one in list_jobs(cluster).values()),
+        "the Jobs are resumed",
+    )
+    for name, expected in simulate(cluster, before).items():
+        merged = {"zone": "b", "kept": "a", "new": "b"}
+        assert selector_of(list_jobs(cluster)[name]) == merged
+        assert given | selector_of(expected) == merged
+    cluster.request("DELETE", TRAIN, {"propagationPolicy": "Foreground"})
+
+
+def list_jobs(cluster: OwnControlPlane) -> dict[str, Document]:
+    """Return the Jobs by their names."""
+    _, found = cluster.request("GET", "/apis/batch/v1/namespaces/default/jobs")
+    kind = {"apiVersion": "batch/v1", "kind": "Job"}
+    return {one["metadata"]["name"]: {**kind, **one} for one in found["items"]}
+
+
+def selector_of(job: Document) -> dict[str, str]:
+    """Return the node selector of a Job's Pods."""
+    return dict(job["spec"]["template"]["spec"]["nodeSelector"])
+
+
+def change_jobset(cluster: OwnControlPlane, **spec: Any) -> None:
+    """Change fields of the JobSet's spec."""
+    kind = "application/merge-patch+json"
+    code, answer = cluster.request("PATCH", TRAIN, {"spec": spec}, kind)
+    assert code == 200, answer
+
+
+def simulate(cluster: OwnControlPlane, jobs: Mapping[str, Document]) -> dict[str, Document]:
+    """Return what the stand-in sends about the Jobs of the stored JobSet, by their names."""
+    _, stored = cluster.request("GET", TRAIN)
+    steps = stand_in.step(stored, [*jobs.values()], datetime.now(UTC), adds_selector=False)
+    calls = [one for one in steps if isinstance(one, Call) and "/apis/batch/" in one.path]
+    assert len(calls) == 2
+    bodies = [one.body or {} for one in calls]
+    names = [one.path.rpartition("/")[2] for one in calls]
+    return {
+        body["metadata"].get("name", name): body for name, body in zip(names, bodies, strict=True)
+    }
+
+
+def find_difference(expected: Any, actual: Any, path: str = "") -> str:
+    """Describe the first part of a document that another one does not contain."""
+    if isinstance(expected, dict) and isinstance(actual, dict):
+        parts = (
+            find_difference(part, actual.get(key), f"{path}/{key}")
+            for key, part in expected.items()
+        )
+        return next(filter(None, parts), "")
+    if isinstance(expected, list) and isinstance(actual, list) and len(expected) == len(actual):
+        both = enumerate(zip(expected, actual, strict=True))
+        parts = (find_difference(*pair, f"{path}/{number}") for number, pair in both)
+        return next(filter(None, parts), "")
+    return "" if expected == actual else f"{path}: {expected} is not {actual}"
