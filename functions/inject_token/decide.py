@@ -12,6 +12,7 @@ from shared.node_groups import readiness
 from shared.node_groups.actions import DeleteNode, RevokeToken
 from shared.node_groups.bootstrap import TOKEN_LIFE, join_metadata
 from shared.node_groups.membership import has_token_of_this_start
+from shared.node_groups.node_group import NodeGroup
 from shared.node_groups.status import Type
 from shared.node_groups.work import WriteStatus, message_about
 from shared.triggers import routes
@@ -63,7 +64,9 @@ def _plan_forward(observed: ObservedVms | NothingToInject, now: datetime) -> Ite
     mig = known.conditions.get(Type.MIG_READY)
     if mig is None or mig.is_true or not isinstance(observed.trigger, LogTrigger):
         return
-    has_waited = now - mig.since >= SWEPT_SELDOM_AFTER and not known.counts.running
+    # The sweep triggers a BULK group some of whose VMs run each minute.
+    is_swept = isinstance(group, NodeGroup) and group.spec.is_bulk and known.counts.running > 0
+    has_waited = now - mig.since >= SWEPT_SELDOM_AFTER and not is_swept
     if known.has_api_error(Type.MIG_READY) or has_waited:
         yield Send(routes.CREATE_RESOURCES, (message_about(group, Cause.FORWARDED, now),))
 

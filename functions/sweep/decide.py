@@ -14,7 +14,6 @@ from shared.node_groups import status
 from shared.node_groups.node_group import AnyGroup, NodeGroup
 from shared.node_groups.status import MIG, TEMPLATE, Resource, State, Status, Type
 from shared.node_groups.work import message_about
-from shared.ports.error_reasons import BAD_REQUESTS
 from shared.triggers import routes
 from shared.triggers.message import BATCH, SWEEP_KIND, Cause, Message, message_about_requests
 
@@ -145,11 +144,7 @@ def is_settled(group: AnyGroup, known: Status) -> bool:
         return False
     # By our rules or by Compute Engine's.
     conditions = [known.conditions.get(kind) for kind in _SPEC_CONDITIONS]
-    # A reservation that is missing or full may have such a code, too.
-    is_refused = any(
-        one.error and one.error.reason == Reason.REFUSED and one.error.code in BAD_REQUESTS
-        for one in known.resources.values()
-    )
+    is_refused = any(one.is_rejected for one in known.resources.values())
     is_rejected = any(one is not None and one.reason == Reason.INVALID_SPEC for one in conditions)
     if is_rejected or is_refused:
         return known.observed_generation == group.generation

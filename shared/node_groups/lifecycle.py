@@ -313,7 +313,8 @@ def begin_deletion(
 ) -> dict[str, Resource]:
     """The entries at the beginning of a deletion. ``name``: of the group's resources.
 
-    Errors of the creation are removed. An existing MIG becomes Deleting; without an entry, its insert
+    Errors of the creation are removed. A rejected insert (400) is not one that may be in progress: all
+    inserts of this spec are rejected. An existing MIG becomes Deleting; without an entry, its insert
     may be in progress. What create_resources has found to be gone becomes Deleting, too, so that it is
     read again, and loses its URI: if there is a resource of its name without our mark now, somebody
     else has made it, and with a URI the deletion would wait until a person restores the mark
@@ -325,7 +326,7 @@ def begin_deletion(
     return {
         kind: replace(entry.enter(State.DELETING, now), uri="")
         if entry.state is State.GONE
-        else replace(entry, error=None)
+        else replace(entry, error=None, since=None if entry.is_rejected else entry.since)
         for kind, entry in {**resources, MIG: mig}.items()
     }
 

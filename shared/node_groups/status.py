@@ -25,6 +25,7 @@ from shared.base.documents import (
 from shared.base.reasons import ORDER, Reason
 from shared.base.timestamps import CLOCKS_DIFFER_BY, LONG_AGO, guess_time, render_time
 from shared.node_groups.node_group import AnyGroup, InstanceConfig, NodeGroup
+from shared.ports.error_reasons import BAD_REQUESTS
 from shared.triggers import routes
 
 MAX_PENDING = 16
@@ -113,6 +114,13 @@ class Resource:
     uri: str = ""
     operation: str = ""
     error: ResourceError | None = None
+
+    @property
+    def is_rejected(self) -> bool:
+        """Whether Compute Engine has rejected the insert (400), which it does again for the same spec. A
+        reservation that is missing or full may have such a code, too."""
+        error = self.error if self.state is State.FAILED else None
+        return error is not None and error.reason == Reason.REFUSED and error.code in BAD_REQUESTS
 
     def enter(self, state: State, now: datetime, *, uri: str = "") -> Resource:
         """The resource in another state.

@@ -6,12 +6,14 @@ import json
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any, Literal
 
 import pytest
 
 from functions import tear_down
 from local.cloud.simulation import Options
+from local.gce.inventory import Inventory
 from local.gce.timings import Timings
 from shared.base.names import RESOURCE_NAME_LABEL
 from shared.base.reasons import REASONS, Reason
@@ -21,7 +23,7 @@ from shared.ports.gce.calls import Gce
 from shared.ports.gce.values import Policy
 from shared.triggers.message import Cause, Message
 from tests.stories import helpers
-from tests.stories.helpers import HOUR, MINUTE, NAME, SPOT
+from tests.stories.helpers import HOUR, MINUTE, NAME, SPOT, STANDARD
 from tests.support.harness import Harness, ProcessKilled
 from tests.support.manifests import manifest
 
@@ -276,3 +278,20 @@ def test_finalizers_of_others_are_named_when_nothing_else_is_left() -> None:
     assert harness.leftovers() == [f"TPUNodeGroup {NAME}"]
     harness.run_for(24 * HOUR)
     assert helpers.condition_of(harness) == ("False", "OtherFinalizers", text)
+
+
+@pytest.mark.parametrize("after", [49, 400])
+def test_a_group_with_a_mistyped_zone_is_deleted_within_seconds(after: float) -> None:
+    """Compute Engine rejects each call about a zone that does not exist, reads included."""
+    harness = Harness()
+    kinds = ("images", "networks", "subnetworks", "diskTypes")
+    anything = Inventory({"us-central1-c": ["*"]}, {kind: ["*"] for kind in kinds})
+    harness.simulation.gce.restrict(anything)
+    harness.apply(manifest(nodeLocation="us-central1-q", instanceConfig=STANDARD))
+    helpers.until_reason(harness, "Refused", timeout=MINUTE)
+    assert helpers.condition_of(harness)[2].startswith("spec.nodeLocation: ")
+    harness.run_for(timedelta(seconds=after))
+    harness.delete(NAME)
+    helpers.until_gone(harness, timeout=timedelta(seconds=20))
+    harness.run_for(10 * MINUTE)
+    assert harness.leftovers() == []
