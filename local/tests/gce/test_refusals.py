@@ -200,14 +200,7 @@ def inventory(machine_types: Any = None, **lists: Any) -> Inventory:
 
 CALLS = [
     Case("get of an absent policy", "NOT_FOUND", get_policy, f"The resource '{POLICY}' was not found"),
-    Case(
-        "get of an absent template",
-        "NOT_FOUND",
-        lambda c: c.client("InstanceTemplatesClient").get(
-            project=PROJECT, instance_template="slice"
-        ),
-        f"The resource '{TEMPLATE}' was not found",
-    ),
+    Case("get of an absent template", "NOT_FOUND", lambda c: c.client("InstanceTemplatesClient").get(project=PROJECT, instance_template="slice"), f"The resource '{TEMPLATE}' was not found"),
     Case(
         "get of an absent regional template",
         "NOT_FOUND",
@@ -222,12 +215,7 @@ CALLS = [
         lambda c: c.client("ZoneOperationsClient").get(project=PROJECT, zone=ZONE, operation="operation-1"),
         f"The resource '{ZONE_PATH}/operations/operation-1' was not found",
     ),
-    Case(
-        "get in an unknown project",
-        "NOT_FOUND",
-        lambda c: c.client("InstancesClient").get(project="nobody", zone=ZONE, instance="vm"),
-        "The resource 'projects/nobody' was not found",
-    ),
+    Case("get in an unknown project", "NOT_FOUND", lambda c: c.client("InstancesClient").get(project="nobody", zone=ZONE, instance="vm"), "The resource 'projects/nobody' was not found"),
     Case("delete of an absent template", "NOT_FOUND", delete_template, f"The resource '{TEMPLATE}' was not found"),
     Case("delete of an absent MIG", "NOT_FOUND", lambda c: change_group(c, "delete_unary"), f"The resource '{GROUP}' was not found"),
     Case("delete of an absent VM", "NOT_FOUND", lambda c: change_vm(c, "delete_unary"), f"The resource '{VM}' was not found"),
@@ -239,12 +227,7 @@ CALLS = [
     Case("template name taken during its creation", "ALREADY_EXISTS", insert_template, f"The resource '{TEMPLATE}' already exists", insert_template),
     Case("MIG name taken", "ALREADY_EXISTS", insert_group, f"The resource '{GROUP}' already exists", with_group),
     Case("VM name taken", "ALREADY_EXISTS", insert_vm, f"The resource '{VM}' already exists", with_vm),
-    Case(
-        "requestId that is not a UUID",
-        "BAD_REQUEST_ID",
-        lambda c: insert_policy(c, request_id="one"),
-        "Invalid value for field 'requestId': 'one'. Must be a valid, non-zero UUID.",
-    ),
+    Case("requestId that is not a UUID", "BAD_REQUEST_ID", lambda c: insert_policy(c, request_id="one"), "Invalid value for field 'requestId': 'one'. Must be a valid, non-zero UUID."),
     Case(
         "requestId that is the zero UUID",
         "BAD_REQUEST_ID",
@@ -259,13 +242,7 @@ CALLS = [
         lambda c: insert_policy(c, request_id=UUID),
     ),
     Case("permission missing", "PERMISSION_MISSING", get_vm, f"Required 'compute.instances.get' permission for '{VM}'", removed("compute.instances.get")),
-    Case(
-        "permission to list missing",
-        "PERMISSION_MISSING",
-        list_vms,
-        f"Required 'compute.instances.list' permission for 'projects/{PROJECT}'",
-        removed("compute.instances.list"),
-    ),
+    Case("permission to list missing", "PERMISSION_MISSING", list_vms, f"Required 'compute.instances.list' permission for 'projects/{PROJECT}'", removed("compute.instances.list")),
     Case(
         "permission to create VMs missing for a MIG",
         "PERMISSION_MISSING",
@@ -331,20 +308,8 @@ CALLS = [
         f"Quota exceeded for quota metric 'Queries' and limit 'Queries per minute' of service 'compute.googleapis.com' for consumer 'project_number:{NUMBER}'.",
         lambda c: c.faults.rate_limit(seconds=60),
     ),
-    Case(
-        "rate quota used up at the other front end",
-        "RATE_LIMITED_429",
-        insert_policy,
-        "RESOURCE_EXHAUSTED",
-        lambda c: c.faults.rate_limit(calls=1, http=429),
-    ),
-    Case(
-        "internal error",
-        "BACKEND_ERROR",
-        insert_policy,
-        "Internal error. Please try again or contact Google Support.",
-        lambda c: c.faults.fail_next("*.insert"),
-    ),
+    Case("rate quota used up at the other front end", "RATE_LIMITED_429", insert_policy, "RESOURCE_EXHAUSTED", lambda c: c.faults.rate_limit(calls=1, http=429)),
+    Case("internal error", "BACKEND_ERROR", insert_policy, "Internal error. Please try again or contact Google Support.", lambda c: c.faults.fail_next("*.insert")),
     Case(
         "quota of templates used up",
         "RESOURCE_QUOTA",
@@ -359,12 +324,7 @@ CALLS = [
         "Quota 'INSTANCE_GROUP_MANAGERS' exceeded.  Limit: 0.0 in region my-project.",
         after(with_parts, lambda c: c.faults.set_count_quota("instanceGroupManagers", 0)),
     ),
-    Case(
-        "policy without name",
-        "REQUIRED",
-        lambda c: insert_policy(c, {"workloadPolicy": {"type": "HIGH_THROUGHPUT"}}),
-        "Required field 'resource.name' not specified",
-    ),
+    Case("policy without name", "REQUIRED", lambda c: insert_policy(c, {"workloadPolicy": {"type": "HIGH_THROUGHPUT"}}), "Required field 'resource.name' not specified"),
     Case("policy without policy", "REQUIRED", lambda c: insert_policy(c, {"name": "slice"}), "Required field 'resource.workloadPolicy' not specified"),
     Case(
         "workload policy without type",
@@ -373,42 +333,12 @@ CALLS = [
         "Required field 'resource.workloadPolicy.type' not specified",
     ),
     Case("template without properties", "REQUIRED", lambda c: insert_template(c, {"name": "slice"}), "Required field 'resource.properties' not specified"),
-    Case(
-        "template without machine type",
-        "REQUIRED",
-        lambda c: insert_template(c, template_body("")),
-        "Required field 'resource.properties.machineType' not specified",
-    ),
-    Case(
-        "template without disks",
-        "REQUIRED",
-        lambda c: insert_template(c, template_body(disks=[])),
-        "Required field 'resource.properties.disks' not specified",
-    ),
-    Case(
-        "MIG without template",
-        "REQUIRED",
-        lambda c: insert_group(c, group_body(instanceTemplate="")),
-        "Required field 'resource.instanceTemplate' not specified",
-    ),
-    Case(
-        "MIG without size",
-        "REQUIRED",
-        lambda c: insert_group(c, {"name": "slice", "instanceTemplate": TEMPLATE}),
-        "Required field 'resource.targetSize' not specified",
-    ),
-    Case(
-        "name in upper case",
-        "BAD_NAME",
-        lambda c: insert_policy(c, policy_body(name="Slice")),
-        f"Invalid value for field 'resource.name': 'Slice'. {NAME_RULE}",
-    ),
-    Case(
-        "name of 64 characters",
-        "BAD_NAME",
-        lambda c: insert_template(c, template_body() | {"name": "a" * 64}),
-        f"Invalid value for field 'resource.name': '{'a' * 64}'. {NAME_RULE}",
-    ),
+    Case("template without machine type", "REQUIRED", lambda c: insert_template(c, template_body("")), "Required field 'resource.properties.machineType' not specified"),
+    Case("template without disks", "REQUIRED", lambda c: insert_template(c, template_body(disks=[])), "Required field 'resource.properties.disks' not specified"),
+    Case("MIG without template", "REQUIRED", lambda c: insert_group(c, group_body(instanceTemplate="")), "Required field 'resource.instanceTemplate' not specified"),
+    Case("MIG without size", "REQUIRED", lambda c: insert_group(c, {"name": "slice", "instanceTemplate": TEMPLATE}), "Required field 'resource.targetSize' not specified"),
+    Case("name in upper case", "BAD_NAME", lambda c: insert_policy(c, policy_body(name="Slice")), f"Invalid value for field 'resource.name': 'Slice'. {NAME_RULE}"),
+    Case("name of 64 characters", "BAD_NAME", lambda c: insert_template(c, template_body() | {"name": "a" * 64}), f"Invalid value for field 'resource.name': '{'a' * 64}'. {NAME_RULE}"),
     Case(
         "base name of 59 characters",
         "BASE_NAME",
@@ -437,12 +367,7 @@ CALLS = [
         f"Invalid value for field 'resource.resourcePolicies.workloadPolicy': '{POLICY}'. The resource policy must be in the region of the group.",
         with_parts,
     ),
-    Case(
-        "too many results per page",
-        "BAD_VALUE",
-        lambda c: list_vms(c, max_results=501),
-        "Invalid value for field 'maxResults': '501'. Values must be within the range: [0, 500]",
-    ),
+    Case("too many results per page", "BAD_VALUE", lambda c: list_vms(c, max_results=501), "Invalid value for field 'maxResults': '501'. Values must be within the range: [0, 500]"),
     Case(
         "order of managed instances",
         "BAD_VALUE",
@@ -472,12 +397,7 @@ CALLS = [
         lambda c: insert_group(c, group_body(instanceTemplate="slice")),
         "Invalid value for field 'resource.instanceTemplate': 'slice'. The URL is malformed.",
     ),
-    Case(
-        "filter that cannot be parsed",
-        "BAD_FILTER",
-        lambda c: list_vms(c, filter="name is vm"),
-        "Invalid value for field 'filter': 'name is vm'. Invalid list filter expression.",
-    ),
+    Case("filter that cannot be parsed", "BAD_FILTER", lambda c: list_vms(c, filter="name is vm"), "Invalid value for field 'filter': 'name is vm'. Invalid list filter expression."),
     Case("unknown page token", "BAD_PAGE_TOKEN", lambda c: list_vms(c, page_token="x"), "Invalid value for field 'pageToken': 'x'. Invalid page token"),
     Case(
         "distance and topology in one policy",
@@ -517,13 +437,7 @@ CALLS = [
         lambda c: insert_template(c, template_body(scheduling={"onHostMaintenance": "MIGRATE"})),
         "Invalid value for field 'resource.properties.scheduling.onHostMaintenance': 'MIGRATE'. TPU instances do not support live migration.",
     ),
-    Case(
-        "delete of a template in use",
-        "TEMPLATE_IN_USE",
-        delete_template,
-        f"The instance_template resource '{TEMPLATE}' is already being used by '{GROUP}'",
-        with_group,
-    ),
+    Case("delete of a template in use", "TEMPLATE_IN_USE", delete_template, f"The instance_template resource '{TEMPLATE}' is already being used by '{GROUP}'", with_group),
     Case(
         "delete of a policy in use",
         "POLICY_IN_USE",
@@ -553,35 +467,11 @@ CALLS = [
         after(with_group, lambda c: change_group(c, "resize_unary", size=0)),
     ),
     Case("delete of a template during its creation", "NOT_READY", delete_template, f"The resource '{TEMPLATE}' is not ready", insert_template),
-    Case(
-        "MIG from a template during its creation",
-        "NOT_READY",
-        lambda c: insert_group(c, group_body(bulk=False)),
-        f"The resource '{TEMPLATE}' is not ready",
-        insert_template,
-    ),
-    Case(
-        "MIG from a policy during its creation",
-        "NOT_READY",
-        insert_group,
-        f"The resource '{POLICY}' is not ready",
-        after(with_parts, lambda c: c.settle("DELETE", POLICY), insert_policy),
-    ),
+    Case("MIG from a template during its creation", "NOT_READY", lambda c: insert_group(c, group_body(bulk=False)), f"The resource '{TEMPLATE}' is not ready", insert_template),
+    Case("MIG from a policy during its creation", "NOT_READY", insert_group, f"The resource '{POLICY}' is not ready", after(with_parts, lambda c: c.settle("DELETE", POLICY), insert_policy)),
     Case("setMetadata of a VM during its creation", "NOT_READY", lambda c: set_metadata(c, {}), f"The resource '{VM}' is not ready", insert_vm),
-    Case(
-        "setMetadata during another setMetadata",
-        "NOT_READY",
-        lambda c: set_metadata(c, {"a": "2"}),
-        f"The resource '{VM}' is not ready",
-        after(with_vm, lambda c: set_metadata(c, {"a": "1"})),
-    ),
-    Case(
-        "delete of a VM during its deletion",
-        "NOT_READY",
-        lambda c: change_vm(c, "delete_unary"),
-        f"The resource '{VM}' is not ready",
-        after(with_vm, lambda c: change_vm(c, "delete_unary")),
-    ),
+    Case("setMetadata during another setMetadata", "NOT_READY", lambda c: set_metadata(c, {"a": "2"}), f"The resource '{VM}' is not ready", after(with_vm, lambda c: set_metadata(c, {"a": "1"}))),
+    Case("delete of a VM during its deletion", "NOT_READY", lambda c: change_vm(c, "delete_unary"), f"The resource '{VM}' is not ready", after(with_vm, lambda c: change_vm(c, "delete_unary"))),
     Case(
         "MIG from a template that is not visible yet",
         "NOT_FOUND",
@@ -590,13 +480,7 @@ CALLS = [
         lambda c: c.settle("POST", TEMPLATE.rpartition("/")[0], template_body()),
         Timings(template_visibility_lag_s=(5, 5)),
     ),
-    Case(
-        "MIG from an absent policy",
-        "NOT_FOUND",
-        insert_group,
-        f"The resource '{POLICY}' was not found",
-        after(with_parts, lambda c: c.settle("DELETE", POLICY)),
-    ),
+    Case("MIG from an absent policy", "NOT_FOUND", insert_group, f"The resource '{POLICY}' was not found", after(with_parts, lambda c: c.settle("DELETE", POLICY))),
     Case(
         "TPU topology without BULK",
         "BULK_NEEDED",
@@ -651,20 +535,8 @@ CALLS = [
         "[VmMaintenancePolicy, GroupPlacementPolicy, InstanceSchedulePolicy].",
         with_parts,
     ),
-    Case(
-        "setMetadata with a stale fingerprint",
-        "METADATA_FINGERPRINT",
-        lambda c: set_metadata(c, {}, "c3RhbGU="),
-        "Supplied fingerprint does not match current metadata fingerprint.",
-        with_vm,
-    ),
-    Case(
-        "setMetadata without fingerprint",
-        "METADATA_FINGERPRINT",
-        lambda c: set_metadata(c, {}, ""),
-        "Supplied fingerprint does not match current metadata fingerprint.",
-        with_vm,
-    ),
+    Case("setMetadata with a stale fingerprint", "METADATA_FINGERPRINT", lambda c: set_metadata(c, {}, "c3RhbGU="), "Supplied fingerprint does not match current metadata fingerprint.", with_vm),
+    Case("setMetadata without fingerprint", "METADATA_FINGERPRINT", lambda c: set_metadata(c, {}, ""), "Supplied fingerprint does not match current metadata fingerprint.", with_vm),
     Case(
         "metadata value too large",
         "METADATA_TOO_LARGE",
@@ -700,13 +572,7 @@ CALLS = [
         "Invalid value for field 'metadata.items[1].key': 'a'. Duplicate key.",
         with_vm,
     ),
-    Case(
-        "reset of a stopped VM",
-        "VM_IS_DOWN",
-        lambda c: change_vm(c, "reset_unary"),
-        f"The resource '{VM}' is not ready",
-        after(with_vm, lambda c: c.settle("POST", f"{VM}/stop")),
-    ),
+    Case("reset of a stopped VM", "VM_IS_DOWN", lambda c: change_vm(c, "reset_unary"), f"The resource '{VM}' is not ready", after(with_vm, lambda c: c.settle("POST", f"{VM}/stop"))),
     Case(
         "VM from an absent image",
         "IMAGE_ABSENT",
@@ -805,12 +671,7 @@ RAW = [
         lambda c: c.send("POST", GROUP.rpartition("/")[0], group_body(targetSizePolicy={"mode": "ALL"})),
         "Invalid value at 'resource.targetSizePolicy.mode' (enum), \"ALL\"",
     ),
-    Case(
-        "string instead of a number",
-        "WRONG_VALUE",
-        lambda c: c.send("POST", GROUP.rpartition("/")[0], group_body(targetSize="two")),
-        "Invalid value at 'resource.targetSize' (int32), \"two\"",
-    ),
+    Case("string instead of a number", "WRONG_VALUE", lambda c: c.send("POST", GROUP.rpartition("/")[0], group_body(targetSize="two")), "Invalid value at 'resource.targetSize' (int32), \"two\""),
     Case(
         "list instead of a map",
         "WRONG_VALUE",
@@ -874,12 +735,7 @@ OBSTACLES = [
         f"Waiting for resources. The zone '{ZONE_PATH}' does not have enough resources available to fulfill the request.",
         bulk_only=True,
     ),
-    Obstacle(
-        "quota of chips",
-        "VM_QUOTA",
-        lambda c: c.faults.set_chip_quota(REGION, "ct6e", 3),
-        "Quota 'TPUS_PER_TPU_FAMILY' exceeded.  Limit: 3.0 in region us-central1.",
-    ),
+    Obstacle("quota of chips", "VM_QUOTA", lambda c: c.faults.set_chip_quota(REGION, "ct6e", 3), "Quota 'TPUS_PER_TPU_FAMILY' exceeded.  Limit: 3.0 in region us-central1."),
     Obstacle("reservation absent", "RESERVATION_ABSENT", nothing, f"Specified reservation {RESERVATION} does not exist.", RESERVED),
     Obstacle(
         "reservation full",
@@ -927,13 +783,7 @@ OBSTACLES = [
         lambda c: c.faults.set_org_policy(PROJECT, "constraints/compute.vmExternalIpAccess"),
         f"Constraint constraints/compute.vmExternalIpAccess violated for project {PROJECT}.",
     ),
-    Obstacle(
-        "subnetwork full",
-        "SUBNET_FULL",
-        lambda c: c.faults.fill_subnetwork(SUBNETWORK),
-        f"IP space of '{SUBNETWORK}' is exhausted.",
-        (("networkInterfaces", [{"subnetwork": SUBNETWORK}]),),
-    ),
+    Obstacle("subnetwork full", "SUBNET_FULL", lambda c: c.faults.fill_subnetwork(SUBNETWORK), f"IP space of '{SUBNETWORK}' is exhausted.", (("networkInterfaces", [{"subnetwork": SUBNETWORK}]),)),
     Obstacle(
         "subnetwork absent",
         "SUBNETWORK_ABSENT",

@@ -19,59 +19,26 @@ SINGLE = (
     + "TPU topology can't be specified with single-host TPU slice pool; please remove the tpu_topology from the node pool creation request if the node pool is intented to run with single-host TPU slice nodes."
 )
 BODIES: list[Any] = [
-    pytest.param(
-        {"name": "A"},
-        BAD
-        + 'Invalid value for field "node_pool.name": "A". Must be a match of regex \'(?:[a-z](?:[-a-z0-9]{0,38}[a-z0-9])?)\'.',
-        id="name",
-    ),
-    pytest.param(
-        {"name": "a" * 41},
-        BAD
-        + f'Invalid value for field "node_pool.name": "{"a" * 41}". Must be a match of regex \'(?:[a-z](?:[-a-z0-9]{{0,38}}[a-z0-9])?)\'.',
-        id="long name",
-    ),
-    pytest.param(
-        {"machine_type": "ct6e-standard-16t"},
-        BAD + "Machine type with name 'ct6e-standard-16t' does not exist in zone 'us-east5-a'.",
-        id="machine type",
-    ),
+    pytest.param({"name": "A"}, BAD + 'Invalid value for field "node_pool.name": "A". Must be a match of regex \'(?:[a-z](?:[-a-z0-9]{0,38}[a-z0-9])?)\'.', id="name"),
+    pytest.param({"name": "a" * 41}, BAD + f'Invalid value for field "node_pool.name": "{"a" * 41}". Must be a match of regex \'(?:[a-z](?:[-a-z0-9]{{0,38}}[a-z0-9])?)\'.', id="long name"),
+    pytest.param({"machine_type": "ct6e-standard-16t"}, BAD + "Machine type with name 'ct6e-standard-16t' does not exist in zone 'us-east5-a'.", id="machine type"),
     pytest.param({"machine_type": "ct5p-hightpu-8t"}, BAD + "Machine type with name 'ct5p-hightpu-8t' does not exist in zone 'us-east5-a'.", id="chips"),
     pytest.param({"initialNodeCount": 1, "placementPolicy": {"type": "COMPACT", "tpuTopology": "2x2"}}, SINGLE, id="single host"),
     pytest.param({"initialNodeCount": 1, "placementPolicy": {"type": "COMPACT"}}, SINGLE, id="single host without topology"),
     pytest.param({"machine_type": "ct6e-standard-8t", "initialNodeCount": 1}, SINGLE, id="single large host"),
     pytest.param({"machine_type": "tpu7x-standard-4t", "initialNodeCount": 1, "placementPolicy": {"policyName": "p"}}, SINGLE, id="single host with a policy"),
     pytest.param({"initialNodeCount": 3}, BAD + "Initial node count 3 is not a valid size of TPU pod slice with topology 2x4.", id="count"),
-    pytest.param(
-        {"placementPolicy": {"type": "COMPACT", "tpuTopology": "2x"}},
-        BAD + "Initial node count 2 is not a valid size of TPU pod slice with topology 2x.",
-        id="topology",
-    ),
+    pytest.param({"placementPolicy": {"type": "COMPACT", "tpuTopology": "2x"}}, BAD + "Initial node count 2 is not a valid size of TPU pod slice with topology 2x.", id="topology"),
     pytest.param({"locations": ["us-east1-b"]}, BAD + 'Location "us-east1-b" is not in the region of the cluster "us-east5".', id="location"),
-    pytest.param(
-        {"maxPodsConstraint": {"maxPodsPerNode": 7}},
-        BAD
-        + 'Invalid value for field "node_pool.max_pods_constraint.max_pods_per_node": 7. Must be between 8 and 256.',
-        id="pods",
-    ),
-    pytest.param(
-        {"config": {"labels": {"batch.kubernetes.io/x": "y"}}},
-        BAD
-        + 'Node label key "batch.kubernetes.io/x" is reserved: prefixes kubernetes.io/ and k8s.io/ are.',
-        id="label",
-    ),
+    pytest.param({"maxPodsConstraint": {"maxPodsPerNode": 7}}, BAD + 'Invalid value for field "node_pool.max_pods_constraint.max_pods_per_node": 7. Must be between 8 and 256.', id="pods"),
+    pytest.param({"config": {"labels": {"batch.kubernetes.io/x": "y"}}}, BAD + 'Node label key "batch.kubernetes.io/x" is reserved: prefixes kubernetes.io/ and k8s.io/ are.', id="label"),
     pytest.param(
         {"config": {"secondaryBootDisks": [{"diskImage": "i", "mode": "CONTAINER_IMAGE_CACHE"}]}},
         BAD + "Secondary boot disks require image streaming (gcfs_config) to be enabled.",
         id="disk",
     ),
     pytest.param({"foo": 1}, BAD + "Invalid JSON payload received. Unknown name \"foo\" at 'node_pool': Cannot find field.", id="unknown field"),
-    pytest.param(
-        {"config": {"foo": 1}},
-        BAD
-        + "Invalid JSON payload received. Unknown name \"foo\" at 'node_pool.config': Cannot find field.",
-        id="unknown field inside",
-    ),
+    pytest.param({"config": {"foo": 1}}, BAD + "Invalid JSON payload received. Unknown name \"foo\" at 'node_pool.config': Cannot find field.", id="unknown field inside"),
     pytest.param(
         {"placementPolicy": {"type": "LOOSE"}},
         BAD

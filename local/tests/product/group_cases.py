@@ -63,10 +63,7 @@ STATUS = {
 }
 
 GROUP_CASES = (
-    case(
-        "a created group has the default values",
-        CREATE_GROUP.has({"spec.bootstrapKubernetes.version": "1.31", "spec.repair": "Never", "metadata.generation": 1, "status": ABSENT}).warns(""),
-    ),
+    case("a created group has the default values", CREATE_GROUP.has({"spec.bootstrapKubernetes.version": "1.31", "spec.repair": "Never", "metadata.generation": 1, "status": ABSENT}).warns("")),
     case(
         "a PUT of a group's status with an old version conflicts",
         CREATE_GROUP.saves(rv="metadata.resourceVersion"),

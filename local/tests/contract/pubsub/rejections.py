@@ -57,20 +57,8 @@ def _lease_for(seconds: int) -> Act:
 
 
 ERRORS: list[tuple[Any, ...]] = [
-    (
-        "a topic cannot be created twice",
-        lambda bench: bench.topic(),
-        "ALREADY_EXISTS",
-        "Resource already exists in the project (resource=main).",
-        "Topic already exists",
-    ),
-    (
-        "a subscription cannot be created twice",
-        lambda bench: bench.subscribe(),
-        "ALREADY_EXISTS",
-        "Resource already exists in the project (resource=main).",
-        "Subscription already exists",
-    ),
+    ("a topic cannot be created twice", lambda bench: bench.topic(), "ALREADY_EXISTS", "Resource already exists in the project (resource=main).", "Topic already exists"),
+    ("a subscription cannot be created twice", lambda bench: bench.subscribe(), "ALREADY_EXISTS", "Resource already exists in the project (resource=main).", "Subscription already exists"),
     (
         "a topic's name for a subscription is an error",
         lambda bench: bench.subscriber.create_subscription(
@@ -81,13 +69,7 @@ ERRORS: list[tuple[Any, ...]] = [
         "Invalid [subscriptions] name: (name=projects/P/topics/other)",
     ),
     ("publishing to an absent topic is an error", _publish(topic="other"), "NOT_FOUND", "Resource not found (resource=other).", "Topic not found"),
-    (
-        "a subscription to an absent topic is an error",
-        _subscribe(topic="other"),
-        "NOT_FOUND",
-        "Resource not found (resource=other).",
-        "Subscription topic does not exist",
-    ),
+    ("a subscription to an absent topic is an error", _subscribe(topic="other"), "NOT_FOUND", "Resource not found (resource=other).", "Subscription topic does not exist"),
     (
         "a dead-letter policy with an absent topic is an error",
         lambda bench: bench.subscribe(
@@ -97,13 +79,7 @@ ERRORS: list[tuple[Any, ...]] = [
         "Resource not found (resource=other).",
         "Dead letter topic not found",
     ),
-    (
-        "a dead-letter policy without a topic is an error",
-        _subscribe(dead_letter_policy={"max_delivery_attempts": 5}),
-        "NOT_FOUND",
-        "Resource not found (resource=).",
-        "Dead letter topic not found",
-    ),
+    ("a dead-letter policy without a topic is an error", _subscribe(dead_letter_policy={"max_delivery_attempts": 5}), "NOT_FOUND", "Resource not found (resource=).", "Dead letter topic not found"),
     (
         "an absent subscription cannot be deleted",
         lambda bench: bench.subscriber.delete_subscription(
@@ -113,13 +89,7 @@ ERRORS: list[tuple[Any, ...]] = [
         "Resource not found (resource=other).",
         "Subscription does not exist",
     ),
-    (
-        "an absent subscription cannot be pulled",
-        lambda bench: bench.pull("other"),
-        "NOT_FOUND",
-        "Resource not found (resource=other).",
-        "Subscription does not exist",
-    ),
+    ("an absent subscription cannot be pulled", lambda bench: bench.pull("other"), "NOT_FOUND", "Resource not found (resource=other).", "Subscription does not exist"),
     (
         "a backoff longer than ten minutes is an error",
         _subscribe(retry_policy={"maximum_backoff": timedelta(seconds=700)}),
@@ -181,20 +151,8 @@ ERRORS: list[tuple[Any, ...]] = [
         "This method is not supported for this subscription type.",
         _accepts("allows the pull"),
     ),
-    (
-        "an acknowledgement without an ack id is an error",
-        _acknowledge(),
-        "INVALID_ARGUMENT",
-        "You have not specified an ack ID in the request.",
-        "No ack ids specified.",
-    ),
-    (
-        "an unknown ack id is an error",
-        _acknowledge("junk"),
-        "INVALID_ARGUMENT",
-        "You have passed an invalid ack ID to the service (ack_id=junk).",
-        "Invalid ack id (ack_id=junk)",
-    ),
+    ("an acknowledgement without an ack id is an error", _acknowledge(), "INVALID_ARGUMENT", "You have not specified an ack ID in the request.", "No ack ids specified."),
+    ("an unknown ack id is an error", _acknowledge("junk"), "INVALID_ARGUMENT", "You have passed an invalid ack ID to the service (ack_id=junk).", "Invalid ack id (ack_id=junk)"),
 ]  # fmt: skip
 for row in ERRORS:
     error_case(*row)

@@ -123,12 +123,7 @@ DELETES = (
         patch(f"{WIDGETS}/a", REMOVE_FINALIZERS),
         get(f"{WATCH}&resourceVersion={{rv}}").shows(("DELETED", "a")),
     ),
-    case(
-        "a collection can be deleted by labels",
-        *THREE,
-        delete(f"{MAPS}?labelSelector=env"),
-        get(f"{MAPS}?labelSelector=case").has({"items.0.metadata.name": "c", "items.1": ABSENT}),
-    ),
+    case("a collection can be deleted by labels", *THREE, delete(f"{MAPS}?labelSelector=env"), get(f"{MAPS}?labelSelector=case").has({"items.0.metadata.name": "c", "items.1": ABSENT})),
     case(
         "the system's namespaces cannot be deleted",
         delete("/api/v1/namespaces/kube-system").gives(
@@ -259,18 +254,8 @@ PODS_OF_NODES = (
         patch(A_POD, REMOVE_FINALIZERS),
         get(A_POD).gives(404),
     ),
-    case(
-        "a dry run of a delete leaves a pod as it is",
-        pod(),
-        delete(A_POD, {"dryRun": ["All"]}).has({GRACE: 30}),
-        get(A_POD).has({GRACE: ABSENT}),
-    ),
-    case(
-        "pods that are deleted together have the same grace period",
-        pod(),
-        delete(PODS, {"gracePeriodSeconds": 20}),
-        get(A_POD).has({**IS_DELETED, GRACE: 20}),
-    ),
+    case("a dry run of a delete leaves a pod as it is", pod(), delete(A_POD, {"dryRun": ["All"]}).has({GRACE: 30}), get(A_POD).has({GRACE: ABSENT})),
+    case("pods that are deleted together have the same grace period", pod(), delete(PODS, {"gracePeriodSeconds": 20}), get(A_POD).has({**IS_DELETED, GRACE: 20})),
     case(
         "foreground deletion waits for a pod that does not end",
         CREATE_WIDGET.saves(owner="metadata.uid"),

@@ -38,12 +38,7 @@ DISCOVERY = (
             }
         ),
     ),
-    case(
-        "OpenAPI v3 documents are listed by group version",
-        get("/openapi/v3").has(
-            {"paths.apis/cases~example~com/v1.serverRelativeURL": containing("?hash=")}
-        ),
-    ),
+    case("OpenAPI v3 documents are listed by group version", get("/openapi/v3").has({"paths.apis/cases~example~com/v1.serverRelativeURL": containing("?hash=")})),
     case("a verb that a resource does not have is MethodNotAllowed", put(MAPS, config_map()).gives(405, reason="MethodNotAllowed")),
     case(
         "an established CRD lists its stored versions",

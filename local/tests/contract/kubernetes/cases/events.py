@@ -56,11 +56,7 @@ EVENT_CASES = (
         get(f"{EVENTS}/e"),
         patch(f"{EVENTS}/e", {"count": 2, "lastTimestamp": "{hour_ahead}"}).has({"count": 2}),
     ),
-    case(
-        "the table of events shows the involved object",
-        post(EVENTS, event()),
-        get(EVENTS, accept=TABLE).has({"rows.0.cells.1": "Normal", "rows.0.cells.2": "Grown", "rows.0.cells.3": "widget/a"}),
-    ),
+    case("the table of events shows the involved object", post(EVENTS, event()), get(EVENTS, accept=TABLE).has({"rows.0.cells.1": "Normal", "rows.0.cells.2": "Grown", "rows.0.cells.3": "widget/a"})),
     case(
         "events can be selected by all fields that kubectl describe uses",
         CREATE_WIDGET.saves(uid="metadata.uid"),

@@ -80,13 +80,7 @@ BOOTSTRAP_TOKENS = (
         ),
         get("/api/v1/nodes/node-{ns}").by(BEARER).gives(404, reason="NotFound"),
     ),
-    case(
-        "a bootstrap token without its secret is Unauthorized",
-        create_token(),
-        whoami().eventually(),
-        unauthorized("token:{id}.fedcba9876543210"),
-        unauthorized("token:{id}"),
-    ),
+    case("a bootstrap token without its secret is Unauthorized", create_token(), whoami().eventually(), unauthorized("token:{id}.fedcba9876543210"), unauthorized("token:{id}")),
     case("an expired bootstrap token is Unauthorized and deleted", create_token(expiration="{hour_ago}"), get(TOKEN).gives(404).eventually(), unauthorized()),
     case(
         "a bootstrap token without the usage authentication is Unauthorized",

@@ -96,10 +96,6 @@ PATCH = (
             STRATEGIC,
         ).has({"metadata.finalizers": ABSENT}),
     ),
-    case(
-        "a strategic merge patch of a custom resource is UnsupportedMediaType",
-        CREATE_WIDGET,
-        patch(f"{WIDGETS}/a", {"spec": {"size": 4}}, STRATEGIC).gives(415, reason="UnsupportedMediaType"),
-    ),
+    case("a strategic merge patch of a custom resource is UnsupportedMediaType", CREATE_WIDGET, patch(f"{WIDGETS}/a", {"spec": {"size": 4}}, STRATEGIC).gives(415, reason="UnsupportedMediaType")),
     case("a patch of an absent object is NotFound", patch(f"{WIDGETS}/a", {}).gives(404, reason="NotFound", message='widgets.cases.example.com "a" not found')),
 )  # fmt: skip

@@ -178,12 +178,7 @@ PERMISSIONS = (
             }
         ),
     ),
-    case(
-        "the message about a non-resource URL names the path",
-        get("/metrics")
-        .by("nobody")
-        .gives(403, message='forbidden: User "nobody" cannot get path "/metrics"'),
-    ),
+    case("the message about a non-resource URL names the path", get("/metrics") .by("nobody") .gives(403, message='forbidden: User "nobody" cannot get path "/metrics"')),
     case("the cluster-info ConfigMap is readable without credentials", get("/api/v1/namespaces/kube-public/configmaps/cluster-info").by("anonymous")),
 )  # fmt: skip
 
@@ -192,11 +187,7 @@ REGISTER = post(NODES, {"metadata": {"name": "node-{ns}"}}).by(AS_NODE)
 NODE_LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 
 NODE_PERMISSIONS = (
-    case(
-        "a kubelet registers its own node with the taint not-ready",
-        REGISTER.has({"spec.taints": [{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}]}),
-        get(NODE).by(AS_NODE),
-    ),
+    case("a kubelet registers its own node with the taint not-ready", REGISTER.has({"spec.taints": [{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}]}), get(NODE).by(AS_NODE)),
     case(
         "a kubelet cannot register another node",
         post(NODES, {"metadata": {"name": "other-{ns}"}})
@@ -279,11 +270,7 @@ NODE_PERMISSIONS = (
         post(SECRETS, {"metadata": {"name": "s"}}),
         get(f"{SECRETS}/s").by(AS_NODE).gives(403, message=containing('secrets "s" is forbidden', 'cannot get resource "secrets"')),
     ),
-    case(
-        "a kubelet can patch the status of its node",
-        REGISTER,
-        patch(f"{NODE}/status", {"status": {"capacity": {"google.com/tpu": "4"}}}).by(AS_NODE).has({"status.capacity.google~com/tpu": "4"}),
-    ),
+    case("a kubelet can patch the status of its node", REGISTER, patch(f"{NODE}/status", {"status": {"capacity": {"google.com/tpu": "4"}}}).by(AS_NODE).has({"status.capacity.google~com/tpu": "4"})),
     case(
         "a providerID cannot be changed once it is set",
         post(NODES, {"metadata": {"name": "node-{ns}"}, "spec": {"providerID": "gce://p/z/one"}}),
@@ -296,8 +283,5 @@ NODE_PERMISSIONS = (
             }
         ),
     ),
-    case(
-        "a node can be created with a status",
-        post(NODES, {"metadata": {"name": "node-{ns}"}, "status": {"capacity": {"google.com/tpu": "4"}}}).has({"status.capacity.google~com/tpu": "4"}),
-    ),
+    case("a node can be created with a status", post(NODES, {"metadata": {"name": "node-{ns}"}, "status": {"capacity": {"google.com/tpu": "4"}}}).has({"status.capacity.google~com/tpu": "4"})),
 )  # fmt: skip

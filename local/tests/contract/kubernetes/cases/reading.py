@@ -66,11 +66,7 @@ SELECTORS = (
         get(f"{EVENTS}?fieldSelector=involvedObject.name%3Dw,reason!%3DGrown").has({"items.0": ABSENT}),
         patch(f"{EVENTS}/e", {"count": 2}).has({"count": 2}),
     ),
-    case(
-        "secrets can be selected by type",
-        post(SECRETS, {"metadata": {"name": "s"}, "type": "t/x"}),
-        get(f"{SECRETS}?fieldSelector=type%3Dt/x").has({"items.0.metadata.name": "s"}),
-    ),
+    case("secrets can be selected by type", post(SECRETS, {"metadata": {"name": "s"}, "type": "t/x"}), get(f"{SECRETS}?fieldSelector=type%3Dt/x").has({"items.0.metadata.name": "s"})),
     case("a field selector by another field is a BadRequest", get(f"{MAPS}?fieldSelector=data.k%3Dv").gives(400, reason="BadRequest")),
     case(
         "a custom resource can be selected by its CRD's selectable fields",
@@ -144,11 +140,7 @@ LISTS = (
         post(GADGETS, gadget()),
         get(f"{GADGETS}/g", accept=TABLE).has({"columnDefinitions.0.name": "Name", "columnDefinitions.1.name": "Age", "columnDefinitions.2": ABSENT}),
     ),
-    case(
-        "a page of a selected list has no remainingItemCount",
-        *THREE,
-        get(f"{MAPS}?limit=1&labelSelector=env").has({"metadata.continue": ANYTHING, "metadata.remainingItemCount": ABSENT}),
-    ),
+    case("a page of a selected list has no remainingItemCount", *THREE, get(f"{MAPS}?limit=1&labelSelector=env").has({"metadata.continue": ANYTHING, "metadata.remainingItemCount": ABSENT})),
 )  # fmt: skip
 
 
@@ -201,23 +193,13 @@ WATCHES = (
     ),
     case("a watch from an expired version ends with an error", CREATE_WIDGET, get(f"{WATCH}&resourceVersion=1").shows(("ERROR", "Expired")).after_compaction()),
     case("a watch from a future version waits", CREATE_WIDGET, get(f"{WATCH}&resourceVersion=99999999").shows()),
-    case(
-        "only the first table of a watch has column definitions",
-        CREATE_WIDGET,
-        post(WIDGETS, widget("b")),
-        get(WATCH, accept=TABLE).shows(("ADDED", ""), ("ADDED", "")),
-    ),
+    case("only the first table of a watch has column definitions", CREATE_WIDGET, post(WIDGETS, widget("b")), get(WATCH, accept=TABLE).shows(("ADDED", ""), ("ADDED", ""))),
     case(
         "a watch of all namespaces can select by label",
         post(WIDGETS, widget(metadata={"labels": {"case": "{ns}"}})),
         get("/apis/cases.example.com/v1/widgets?watch=true&timeoutSeconds=1&labelSelector=case%3D{ns}").shows(("ADDED", "a")),
     ),
-    case(
-        "a watch can select by the CRD's selectable fields",
-        CREATE_WIDGET,
-        post(WIDGETS, widget("b", spec={"color": "blue"})),
-        get(f"{WATCH}&fieldSelector=spec.color%3Dblue").shows(("ADDED", "b")),
-    ),
+    case("a watch can select by the CRD's selectable fields", CREATE_WIDGET, post(WIDGETS, widget("b", spec={"color": "blue"})), get(f"{WATCH}&fieldSelector=spec.color%3Dblue").shows(("ADDED", "b"))),
     case(
         "the URL of one object ignores the watch flag",
         CREATE_WIDGET,
@@ -231,10 +213,5 @@ WATCHES = (
         get(f"{WIDGETS}?watch=0").has({"kind": "WidgetList"}),
         get(f"{WIDGETS}?watch=false").has({"kind": "WidgetList"}),
     ),
-    case(
-        "a write without a change causes no event",
-        CREATE_WIDGET.saves(rv="metadata.resourceVersion"),
-        patch(f"{WIDGETS}/a", {"spec": {"size": 3}}),
-        get(f"{WATCH}&resourceVersion={{rv}}").shows(),
-    ),
+    case("a write without a change causes no event", CREATE_WIDGET.saves(rv="metadata.resourceVersion"), patch(f"{WIDGETS}/a", {"spec": {"size": 3}}), get(f"{WATCH}&resourceVersion={{rv}}").shows()),
 )  # fmt: skip

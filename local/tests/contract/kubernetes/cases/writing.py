@@ -58,10 +58,7 @@ CREATE = (
             details={"name": "a", "group": "cases.example.com", "kind": "widgets"},
         ),
     ),
-    case(
-        "a generated name begins with its prefix",
-        post(MAPS, {"metadata": {"generateName": "made-"}}).has({"metadata.name": lambda name: name.startswith("made-") and len(name) == 10}),
-    ),
+    case("a generated name begins with its prefix", post(MAPS, {"metadata": {"generateName": "made-"}}).has({"metadata.name": lambda name: name.startswith("made-") and len(name) == 10})),
     case(
         "a create without a name is invalid",
         post(MAPS, {"metadata": {}})
@@ -84,21 +81,10 @@ CREATE = (
             }
         ),
     ),
-    case(
-        "a label's value with spaces is invalid",
-        post(MAPS, config_map(labels={"a": "no spaces"}))
-        .gives(422)
-        .has(invalid(("FieldValueInvalid", "metadata.labels"))),
-    ),
-    case(
-        "a create with a resourceVersion is an error",
-        post(MAPS, config_map(resourceVersion="1")).gives(500, reason=ABSENT, message="resourceVersion should not be set on objects to be created"),
-    ),
+    case("a label's value with spaces is invalid", post(MAPS, config_map(labels={"a": "no spaces"})) .gives(422) .has(invalid(("FieldValueInvalid", "metadata.labels")))),
+    case("a create with a resourceVersion is an error", post(MAPS, config_map(resourceVersion="1")).gives(500, reason=ABSENT, message="resourceVersion should not be set on objects to be created")),
     case("the namespace of object and URL must agree", post(MAPS, config_map(namespace="elsewhere")).gives(400, reason="BadRequest")),
-    case(
-        "a create in an absent namespace is NotFound",
-        post("/api/v1/namespaces/no-such/configmaps", config_map()).gives(404, reason="NotFound", message='namespaces "no-such" not found'),
-    ),
+    case("a create in an absent namespace is NotFound", post("/api/v1/namespaces/no-such/configmaps", config_map()).gives(404, reason="NotFound", message='namespaces "no-such" not found')),
     case("a create drops the status", post(WIDGETS, {**widget(), **READY}).has({"status": ABSENT})),
     case("a body that is no JSON is a BadRequest", Step("POST", MAPS, b"{", status=400, expect={"reason": "BadRequest"})),
     case("a body of another media type is UnsupportedMediaType", post(MAPS, "x", "text/plain").gives(415, reason="UnsupportedMediaType")),
@@ -148,11 +134,7 @@ UPDATE = (
             }
         ),
     ),
-    case(
-        "a PUT of most built-in kinds needs no version",
-        post(MAPS, config_map()),
-        put(f"{MAPS}/a", {"metadata": {"name": "a"}, "data": {"k": "w"}}).has({"data.k": "w"}),
-    ),
+    case("a PUT of most built-in kinds needs no version", post(MAPS, config_map()), put(f"{MAPS}/a", {"metadata": {"name": "a"}, "data": {"k": "w"}}).has({"data.k": "w"})),
     case(
         "a write without a change keeps the resourceVersion",
         CREATE_WIDGET.saves(rv="metadata.resourceVersion"),
@@ -163,22 +145,10 @@ UPDATE = (
         post(MAPS, config_map()),
         put(f"{MAPS}/a", config_map("b")).gives(400, reason="BadRequest", message="the name of the object (b) does not match the name on the URL (a)"),
     ),
-    case(
-        "a PUT with another uid conflicts",
-        post(MAPS, config_map()),
-        put(f"{MAPS}/a", config_map(uid="11111111-2222-3333-4444-555555555555")).gives(409, reason="Conflict"),
-    ),
+    case("a PUT with another uid conflicts", post(MAPS, config_map()), put(f"{MAPS}/a", config_map(uid="11111111-2222-3333-4444-555555555555")).gives(409, reason="Conflict")),
     case("a PUT of an absent object is NotFound", put(f"{MAPS}/a", config_map()).gives(404, reason="NotFound", message='configmaps "a" not found')),
-    case(
-        "a change of labels keeps the generation",
-        CREATE_WIDGET,
-        patch(f"{WIDGETS}/a", {"metadata": {"labels": {"x": "y"}}}).has({"metadata.generation": 1, "metadata.labels.x": "y"}),
-    ),
-    case(
-        "a PUT without a uid keeps the uid",
-        post(MAPS, config_map()).saves(uid="metadata.uid"),
-        put(f"{MAPS}/a", config_map()).has({"metadata.uid": "{uid}"}),
-    ),
+    case("a change of labels keeps the generation", CREATE_WIDGET, patch(f"{WIDGETS}/a", {"metadata": {"labels": {"x": "y"}}}).has({"metadata.generation": 1, "metadata.labels.x": "y"})),
+    case("a PUT without a uid keeps the uid", post(MAPS, config_map()).saves(uid="metadata.uid"), put(f"{MAPS}/a", config_map()).has({"metadata.uid": "{uid}"})),
     case(
         "a secret's type is immutable",
         post(SECRETS, {"metadata": {"name": "s"}, "type": "t/x"}),
@@ -265,12 +235,7 @@ STATUS = (
 
 DRY_RUN = (
     case("a dry run of a create stores nothing", post(f"{WIDGETS}?dryRun=All", widget()).has({"metadata.uid": ANYTHING}), get(f"{WIDGETS}/a").gives(404)),
-    case(
-        "a dry run of a patch stores nothing",
-        CREATE_WIDGET,
-        patch(f"{WIDGETS}/a?dryRun=All", {"spec": {"size": 9}}).has({"spec.size": 9}),
-        get(f"{WIDGETS}/a").has({"spec.size": 3}),
-    ),
+    case("a dry run of a patch stores nothing", CREATE_WIDGET, patch(f"{WIDGETS}/a?dryRun=All", {"spec": {"size": 9}}).has({"spec.size": 9}), get(f"{WIDGETS}/a").has({"spec.size": 3})),
     case("a dry run of a delete deletes nothing", CREATE_WIDGET, delete(f"{WIDGETS}/a?dryRun=All"), get(f"{WIDGETS}/a")),
     case("a dry run validates", post(f"{WIDGETS}?dryRun=All", widget(size=0)).gives(422)),
     case("a dryRun value other than All is invalid", post(f"{WIDGETS}?dryRun=Some", widget()) .gives(422) .has(invalid(("FieldValueNotSupported", "dryRun")))),
