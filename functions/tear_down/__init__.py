@@ -17,7 +17,8 @@ are gone and no delete of a Node fails, the remaining tokens are revoked and the
 Each invocation continues up to the next operation that takes time.
 
 Resources are deleted in the place that the status has recorded (`node_group.parse`), also those that the
-spec does not need any more. Before the finalizer is removed, what only the status calls gone is read.
+spec does not need any more. Before the finalizer is removed, what only the status calls gone or never
+inserted is read, if Compute Engine does not reject that.
 
 `lifecycle.TABLE` decides when a resource is gone. One of these must hold:
 

@@ -170,6 +170,8 @@ def _plan_delete_of_rest(
             return Plan("AwaitingNodes", first=(write,))
         nodes = ()
     if is_all_gone:
+        if observed.has_unread_vms:
+            return Plan("AwaitingNodes", first=(write,), each=nodes, resume=rest)
         # The VMs are gone, so inject_token writes no other token. An invocation that read a VM before
         # may still create a Secret, which is valid for an hour at most.
         revocations = (RevokeTokens(),) if observed.group.spec.joins_with_tokens else ()

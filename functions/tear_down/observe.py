@@ -44,6 +44,8 @@ class ObservedRemains:
     Nodes has ended."""
     vms_left: frozenset[str] = frozenset()
     """VMs that exist although the MIG is gone, and whose kubelets may report. Their Nodes are kept."""
+    has_unread_vms: bool = False
+    """Whether ``vms_left`` has VMs that there was no time to read."""
     notes: tuple[str, ...] = ()
     """Errors of reads without which the deletion continues."""
 
@@ -152,23 +154,21 @@ def observe(work: GroupWork) -> Observed:
         for kind in kinds[1:]:
             if kind not in observed.found:
                 observed = _observe_resource(work, observed, kind)
-    nodes = _list_nodes(work)
-    return replace(observed, nodes=nodes, vms_left=_find_vms_left(work, group, nodes))
+    return _observe_vms_left(work, replace(observed, nodes=_list_nodes(work)))
 
 
-def _find_vms_left(work: GroupWork, group: NodeGroup, nodes: Iterable[Node]) -> frozenset[str]:
-    """The VMs that exist although the MIG is gone, of Nodes whose kubelets may report: VMs that were not
-    its members. The list still shows what was deleted seconds ago, so these VMs are read by name."""
-    spec = group.spec
-    names = {node.vm for node in nodes if may_match(group, node) and not node.is_silent}
+def _observe_vms_left(work: GroupWork, observed: ObservedRemains) -> ObservedRemains:
+    """Read the VMs that exist although the MIG is gone, of Nodes whose kubelets may report: they were
+    not its members. The list still shows what was deleted seconds ago, so they are read by name."""
+    group, spec = observed.group, observed.group.spec
+    names = {node.vm for node in observed.nodes if may_match(group, node) and not node.is_silent}
     if not names:
-        return frozenset()
+        return observed
     listed = work.gce.list_instances(spec.project, spec.zone, group.resource_name)
     names &= {vm.name for vm in listed}
     found = work.gce.find_instances(spec.project, spec.zone, sorted(names))
-    if len(found) < len(names):
-        raise OutOfTimeError(f"no time to read {len(names) - len(found)} VMs of Nodes")
-    return frozenset(name for name, vm in found.items() if vm is not None)
+    left = names - {name for name, vm in found.items() if vm is None}
+    return replace(observed, vms_left=frozenset(left), has_unread_vms=len(found) < len(names))
 
 
 def is_deletion_begun(group: NodeGroup, known: Status) -> bool:
@@ -229,10 +229,13 @@ def _observe_resource(work: GroupWork, observed: ObservedRemains, kind: str) -> 
     appear after the read.
     """
     resource = observed.resource(kind, work.now)
-    if lifecycle.is_surely_absent(kind, resource, work.now):
-        return replace(observed, found={**observed.found, kind: None})
+    is_absent = lifecycle.is_surely_absent(
+        kind, resource, work.now
+    )  # if nobody has edited the status
     project, settings = observed.group.spec.project, work.settings
     if not settings.serves(project):
+        if is_absent:
+            return replace(observed, found={**observed.found, kind: None})
         raise StepRefused(
             Reason.INVALID_SPEC,
             f"{describe_unserved(project, settings.projects)}. Nothing is deleted there. Add the "
@@ -243,7 +246,12 @@ def _observe_resource(work: GroupWork, observed: ObservedRemains, kind: str) -> 
     if is_being_created:
         observed = _observe_operation(work, observed, kind, resource)
     group, given = observed.group, observed.group.given
-    found = KINDS[kind].find(work.gce, group.spec, group.resource_name)
+    found: Found | None = None
+    try:
+        found = KINDS[kind].find(work.gce, group.spec, group.resource_name)
+    except CallError as error:
+        if not is_absent or error.reason is None:
+            raise
     if found is None and given is not None and work.settings.serves(given.project):
         # The recorded place can be wrong. What is found at the spec's is recorded, and deleted then.
         found = KINDS[kind].find(work.gce, given, group.resource_name)

@@ -293,7 +293,7 @@ def find_transition(
 
 def is_surely_absent(kind: str, resource: Resource, now: datetime) -> bool:
     """Whether the status shows, during a deletion, that a resource does not exist and no insert can
-    still arrive.
+    still arrive. It is read all the same, if possible: anybody may have edited the status.
 
     No intent was ever written or, for policy and template, the last one was withdrawn or rejected so
     long ago that no running invocation can insert. After any intent the MIG is read: VMs cost money.

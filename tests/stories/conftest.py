@@ -24,7 +24,7 @@ FAST_ON_REAL = frozenset(
         "test_joins.py::test_a_request_that_no_vm_of_ours_sends_is_denied_and_the_token_revoked",
         "test_joins.py::test_a_request_by_a_foreign_token_is_denied_and_the_token_reported",
         "test_joins.py::test_a_denial_is_reported_at_the_vm_with_what_to_do",
-        "test_joins.py::test_another_vms_certificate_is_never_approved_and_the_attempt_is_reported",
+        "test_joins.py::test_requests_for_another_vms_node_are_reported_once_an_hour_at_the_vm_that_makes_them",
         "test_joins.py::test_a_node_created_manually_before_approval_is_not_counted_and_revokes_nothing",
         "test_joins.py::test_a_request_that_another_client_approves_is_reported",
         "test_joins.py::test_a_renewal_by_a_joined_kubelet_is_left_to_the_cluster",

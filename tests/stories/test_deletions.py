@@ -190,6 +190,18 @@ def test_a_foreign_policy_of_the_groups_name_causes_no_loop_of_messages(
     assert harness.group(NAME) is None
 
 
+def test_a_status_that_claims_that_nothing_was_ever_created_is_not_believed() -> None:
+    """It was edited, or comes from a backup that is older than the inserts."""
+    harness = joined()
+    path, status = helpers.group_path(), (harness.group(NAME) or {})["status"]
+    pending = {"state": "Pending", "uri": None, "since": None, "operation": None}
+    changed = dict.fromkeys(status["resources"], pending)
+    harness.delete(NAME)
+    helpers.patch(harness, f"{path}/status", {"status": {"resources": changed}})
+    helpers.until_gone(harness)
+    assert harness.leftovers() == []
+
+
 def test_a_node_that_lost_our_label_right_before_the_deletion_is_deleted_with_the_group() -> None:
     harness = joined()
     name, _ = helpers.nodes(harness)

@@ -149,6 +149,7 @@ class Installation:
             _LEASES,
             MIRRORED["certificatesigningrequests"],
             "/api/v1/namespaces/default/events",
+            "/api/v1/namespaces/kube-system/events",
             "/api/v1/namespaces/kube-system/pods?gracePeriodSeconds=0",
         ):
             self.admin.demand("DELETE", path)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from functions.tear_down import recover
+from functions.tear_down.decide import decide
 from functions.tear_down.observe import (
     ObservedBeginning,
     ObservedRemains,
@@ -19,6 +20,7 @@ from functions.tear_down.observe import (
     observe,
 )
 from shared.base.reasons import REASONS, Reason
+from shared.frame.plan import StepRefused
 from shared.node_groups.node_group import AnyGroup
 from shared.node_groups.status import (
     MIG,
@@ -374,41 +376,82 @@ def test_ready_shows_why_the_finalizer_of_an_unreadable_group_cannot_be_removed(
 
 
 LONG_AGO = NOW - timedelta(days=1)
-ENTRIES: dict[str, tuple[Resource, bool]] = {
-    "no intent": (Resource(RESOURCE), False),
-    "an insert that was rejected long ago": (Resource(RESOURCE, State.FAILED, LONG_AGO), True),
-    "an intent that was withdrawn long ago": (Resource(RESOURCE, State.PENDING, LONG_AGO), True),
-    "an insert that was rejected at an unknown time": (Resource(RESOURCE, State.FAILED), True),
-    "a MIG that existed": (replace(Resource(RESOURCE), uri=READY.uri), True),
-    "an insert that has begun": (replace(Resource(RESOURCE), operation="op"), True),
-}
+REJECTED, WITHDRAWN = (Resource(RESOURCE, one, LONG_AGO) for one in (State.FAILED, State.PENDING))
+ENTRIES: dict[str, tuple[str, Resource, bool]] = {
+    "MIG: no intent": (MIG, Resource(RESOURCE), True),
+    "MIG: an insert that was rejected long ago": (MIG, REJECTED, False),
+    "MIG: an intent that was withdrawn long ago": (MIG, WITHDRAWN, False),
+    "MIG: an insert that was rejected at an unknown time": (MIG, Resource(RESOURCE, State.FAILED), False),
+    "MIG: it existed": (MIG, replace(Resource(RESOURCE), uri=READY.uri), False),
+    "MIG: an insert that has begun": (MIG, replace(Resource(RESOURCE), operation="op"), False),
+    "policy: rejected long ago": (POLICY, REJECTED, True),
+    "policy: withdrawn long ago": (POLICY, WITHDRAWN, True),
+    "policy: rejected now": (POLICY, Resource(RESOURCE, State.FAILED, NOW), False),
+    "template: rejected long ago": (TEMPLATE, REJECTED, True),
+    "template: it existed": (TEMPLATE, replace(READY, state=State.FAILED), False),
+}  # fmt: skip
+FINDS = {MIG: "find_mig", POLICY: "find_policy", TEMPLATE: "find_template"}
+AWAY = CallError("x.get", 503, "backendError", "away")
+REJECTED_READ = CallError("x.get", 403, "forbidden", "may not get")
 
 
-@pytest.mark.parametrize("case", ENTRIES.values(), ids=ENTRIES)
-def test_the_mig_is_read_unless_no_intent_was_written_for_it(case: tuple[Resource, bool]) -> None:
-    entry, is_read = case
-    known = reported_status({**ALL_READY, MIG: entry}, joined=2)
-    work, reads = reading_work(DELETED, known, RESYNC, ANSWERS, is_first_observation=False)
-    observe(work)
-    assert ("find_mig" in reads.calls) is is_read
-
-
-@pytest.mark.parametrize("kind", [POLICY, TEMPLATE])
+@pytest.mark.parametrize("kind, entry, never_inserted", ENTRIES.values(), ids=ENTRIES)
 @pytest.mark.parametrize(
-    "entry, is_read",
-    [
-        pytest.param(Resource(RESOURCE, State.FAILED, LONG_AGO), False, id="rejected long ago"),
-        pytest.param(Resource(RESOURCE, State.PENDING, LONG_AGO), False, id="withdrawn long ago"),
-        pytest.param(Resource(RESOURCE, State.FAILED, NOW), True, id="rejected now"),
-        pytest.param(replace(READY, state=State.FAILED), True, id="it existed"),
-    ],
+    "answer", [OWN_MIG, None, AWAY, REJECTED_READ], ids=["found", "none", "503", "403"]
 )
-def test_a_policy_or_template_whose_insert_was_rejected_long_ago_is_not_read(
-    kind: str, entry: Resource, is_read: bool
+def test_what_the_status_calls_never_inserted_is_read_too_but_a_rejected_read_delays_nothing(
+    kind: str, entry: Resource, never_inserted: bool, answer: Any
 ) -> None:
-    """The API that rejected the insert may also reject reads: the group could not be deleted then."""
-    known = reported_status({**MIG_GONE, kind: entry}, joined=2)
-    answers = ANSWERS | {"find_mig": None}
-    work, reads = reading_work(DELETED, known, RESYNC, answers, is_first_observation=False)
-    observe(work)
-    assert (f"find_{'policy' if kind == POLICY else 'template'}" in reads.calls) is is_read
+    """The API that rejected an insert may also reject reads: then the group could not be deleted."""
+    entries = {**(ALL_READY if kind == MIG else MIG_GONE), kind: entry}
+    answers = ANSWERS | {"find_mig": None, FINDS[kind]: answer}
+    work, reads = reading_work(
+        DELETED, reported_status(entries, joined=2), RESYNC, answers, is_first_observation=False
+    )
+    if answer is AWAY or (answer is REJECTED_READ and not never_inserted):
+        with pytest.raises(CallError, match="get"):
+            observe(work)
+        return
+    observed = observe(work)
+    assert isinstance(observed, ObservedRemains)
+    assert observed.found[kind] == (None if answer is REJECTED_READ else answer)
+    assert FINDS[kind] in reads.calls
+
+
+@pytest.mark.parametrize("kind, entry, never_inserted", ENTRIES.values(), ids=ENTRIES)
+def test_in_a_project_that_is_not_served_only_what_was_never_inserted_counts_as_gone(
+    kind: str, entry: Resource, never_inserted: bool
+) -> None:
+    never = dict.fromkeys(FINDS, Resource(RESOURCE))
+    known = reported_status({**never, kind: entry})
+    work, reads = reading_work(DELETED, known, RESYNC, ANSWERS, is_first_observation=False)
+    work = replace(work, settings=replace(SETTINGS, projects=frozenset()))
+    if never_inserted:
+        observe(work)
+        assert reads.calls == ["list_nodes"]
+    else:
+        with pytest.raises(StepRefused, match="Nothing is deleted there"):
+            observe(work)
+
+
+REPORTING = [node(f"{RESOURCE}-{number:04}") for number in range(3)]
+
+
+def test_vms_that_there_is_no_time_to_read_keep_their_nodes_and_the_finalizer() -> None:
+    """The list shows VMs for some seconds after their delete, perhaps hundreds."""
+    names = [one.name for one in REPORTING]
+    answers = ANSWERS | ABSENT | {
+        "list_nodes": [one.raw for one in REPORTING],
+        "list_instances": [instance(name) for name in names],
+        "find_instances": {names[0]: instance(names[0]), names[1]: None},
+    }  # fmt: skip
+    work, _ = reading_work(
+        DELETED, reported_status(ALL_GONE), RESYNC, answers, is_first_observation=False
+    )
+    observed = observe(work)
+    assert isinstance(observed, ObservedRemains)
+    assert sorted(observed.vms_left) == [names[0], names[2]]
+    plan = decide(observed, NOW)
+    assert plan.outcome == "AwaitingNodes"
+    assert [one.name for one in plan.each] == [names[1]]
+    assert plan.if_all_succeeded == ()
