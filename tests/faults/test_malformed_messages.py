@@ -14,9 +14,10 @@ import json
 from collections import Counter
 from collections.abc import Callable
 from contextlib import redirect_stdout
+from dataclasses import replace
 from datetime import timedelta
 from random import Random
-from typing import Any
+from typing import Any, NoReturn
 
 import flask
 import pytest
@@ -25,8 +26,7 @@ import main
 from functions import label_node
 from shared.base.logs import make_logger
 from shared.base.names import JOBSET_KIND, TOKEN_KEY
-from shared.frame.execution import Answer
-from shared.frame.step import Invocation
+from shared.node_groups.work import GroupWork
 from shared.settings import GKE
 from shared.triggers.decode import decode
 from shared.triggers.message import POD_KIND, SLICE_KIND, SWEEP_KIND, Cause, Message
@@ -234,10 +234,10 @@ def test_every_mutated_request_gets_an_answer_and_is_not_retried_forever(
 def test_an_error_that_utf_8_cannot_encode_is_answered(
     harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(_: Invocation) -> Answer:
+    def fail(_: GroupWork) -> NoReturn:
         raise ValueError("invalid: \ud800")
 
-    monkeypatch.setattr(label_node, "run", fail)
+    monkeypatch.setattr(label_node, "STEP", replace(label_node.STEP, observe=fail))
     entry_points, body = EntryPoints(harness, monkeypatch), push(_documents(harness)[0])
     answer = entry_points.post("label_node", body, is_slow=False, later=timedelta(0))
     assert answer == (503, "Crashed: ValueError: invalid: ?\n")
