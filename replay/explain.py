@@ -73,10 +73,9 @@ class StepExplanation:
     ready: Condition | None = None
 
     @property
-    def has_work(self) -> bool:
-        """False also for a status that only a trigger out of turn would write."""
-        is_due = self.is_triggered or self.missed or self.ready is not None
-        return not self.has_observed or bool(is_due and (self.actions or self.note))
+    def is_due(self) -> bool:
+        """False for a step that would only write a part of the status before its turn."""
+        return bool(self.is_triggered or self.missed or self.ready or not self.has_observed)
 
 
 @dataclass(frozen=True)
@@ -163,8 +162,9 @@ def _explain_group_step(
         observed = step.observe(work)
         plan = step.decide(observed, work.now)
     except StepRefused as refusal:
-        plan = Plan(refusal.outcome, note=str(refusal))
-        after = Condition("False", refusal.outcome, str(refusal), LONG_AGO, 0)
+        words = refusal.outcome, str(refusal)
+        report = WriteStatus(known.with_condition(Type.READY, False, *words, group, LONG_AGO))
+        plan = Plan(refusal.outcome, first=(report,), note=str(refusal))
     except API_ERRORS as error:
         return explain_error(step.name, error, is_triggered=is_triggered)
     for action in plan.list_actions():
@@ -178,7 +178,7 @@ def _explain_group_step(
         plan.note,
         tuple(_describe_actions(step.name, plan, status.render(known))),
         missed=tuple(_list_missed(step.name, plan, known, observed)),
-        ready=None if is_same else after,
+        ready=None if is_same or not (before or is_triggered) else after,
     )
 
 

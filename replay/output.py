@@ -99,10 +99,11 @@ def print_explanation(explanation: Explanation, form: Format) -> None:
         said += f"{message} "
     print_rows(("EVENT", "LAST", "TIMES"), rows, "\n")
     print_paragraph(explanation.events_error)
-    busy = [answer for answer in explanation.steps if answer.has_work]
-    _print_answers(busy, ("STEP", "BY SWEEP"))
-    if not busy:
-        print("\nThe steps have nothing to do now.")
+    due = [one for one in explanation.steps if one.is_due]
+    due = [one for one in due if one.actions or _unsaid(one.note, said)]
+    _print_answers(due, ("STEP", "BY SWEEP"), said)
+    if not due:
+        print("\nThe steps would change nothing now.")
 
 
 def print_jobset_explanation(explanation: JobSetExplanation, form: Format) -> None:
@@ -240,11 +241,11 @@ def _unsaid(message: str, said: str) -> str:
     return ". ".join(part for part in message.split(". ") if part.rstrip(".") not in said)
 
 
-def _print_answers(answers: Sequence[StepExplanation], head: Sequence[str]) -> None:
+def _print_answers(answers: Sequence[StepExplanation], head: Sequence[str], said: str = "") -> None:
     """A row for each step, and for each object that it answers about; under it the actions."""
     rows = []
     for one in answers:
         cells = (one.step, "yes" if one.is_triggered else "no", one.about or "-", one.outcome)
         actions = (f"- {action}" for action in one.actions)
-        rows.append((cells[: len(head)], (*actions, one.note)))
+        rows.append((cells[: len(head)], (*actions, _unsaid(one.note, said))))
     print_rows(head, rows, "\n")

@@ -275,7 +275,7 @@ def test_a_stockout_is_explained_also_while_no_message_arrives() -> None:
     sweep = "The sweep triggers create_resources at "
     _after(tool, 10, 0, cause.format("{} 10s"), advice, f"{sweep}00:0")
     _after(tool, 3000, 0, cause.format("{} 50m"), advice, sweep)
-    assert "The steps have nothing to do now." in tool.run("explain", "default/training").stdout
+    assert "The steps would change nothing now." in tool.run("explain", "default/training").stdout
     tool.harness.simulation.pubsub.has_outage = True
     stale = "{} 1h by its status, which create_resources has not refreshed since 00:"
     same = (
