@@ -48,6 +48,8 @@ class Node:
     raw: Mapping[str, Any] = field(repr=False)
     is_deleting: bool = False
     """It has a deletionTimestamp: a finalizer keeps it."""
+    corrections_note: str = ""
+    """Its annotation `CORRECTIONS_KEY`, from which `corrections` is read."""
 
     @property
     def vm(self) -> str:
@@ -66,8 +68,7 @@ class Node:
     @property
     def corrections(self) -> tuple[int, datetime | None]:
         """How often its labels were corrected, and since when."""
-        text = str((self.raw["metadata"].get("annotations") or {}).get(CORRECTIONS_KEY, ""))
-        count, _, since = text.partition(" ")
+        count, _, since = self.corrections_note.partition(" ")
         return (int(count), guess_time(since)) if re.fullmatch("[0-9]{1,9}", count) else (0, None)
 
     @property
@@ -107,6 +108,7 @@ def parse_node(raw: Mapping[str, Any]) -> Node:
         tpu_allocatable=_chips(status.get("allocatable")),
         raw=raw,
         is_deleting="deletionTimestamp" in metadata,
+        corrections_note=str((metadata.get("annotations") or {}).get(CORRECTIONS_KEY, "")),
     )
 
 
