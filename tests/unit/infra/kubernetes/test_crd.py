@@ -203,6 +203,7 @@ FULL = Status(
     completed_at=MOMENT,
     machine_type="tpu7x-standard-4t",
     provisioning_model="SPOT",
+    max_run_s=3600,
     conditions={Type.READY: Condition("False", "InsufficientCapacity", "none left", MOMENT, 1)},
     resources={
         kind: Resource(
