@@ -90,9 +90,13 @@ def is_first_pod_of(pod: Mapping[str, Any], name: str) -> bool:
 def build_desired(leader: Leader, provider: Provider) -> DesiredSlice:
     """The slice that a leader asks for. Raises `InputError`."""
     desired = provider.build_desired(leader)
-    violation = jobsets.find_foreign_key(leader) or jobsets.find_fence_violation(leader)
-    if violation is not None:
-        raise InputError(violation)
+    for find in (
+        jobsets.find_foreign_key,
+        jobsets.find_fence_violation,
+        jobsets.find_split_violation,
+    ):
+        if violation := find(leader):
+            raise InputError(violation)
     return desired
 
 

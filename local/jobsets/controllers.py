@@ -86,12 +86,13 @@ def decide(
     if Controller.SCHEDULER in controllers:
         yield from scheduler.step(pods, nodes, now)
     if Controller.KUBELETS in controllers:
-        ours = {node["metadata"]["name"] for node in nodes if _has_kubelet(node)}
+        ours = {node["metadata"]["name"]: node for node in nodes if _has_kubelet(node)}
         together = _find_start_times(objects)
         for pod in pods:
-            if pod["spec"].get("nodeName") in ours:
+            node = ours.get(pod["spec"].get("nodeName", ""))
+            if node is not None:
                 began = together.get(pod["metadata"]["uid"], _started(pod))
-                yield from kubelet.step(pod, behaviour, now, began=began)
+                yield from kubelet.step(pod, node, behaviour, now, began=began)
 
 
 def _evict(pod: Document, nodes: Mapping[str, Document], now: datetime) -> Iterator[Step]:

@@ -1,4 +1,4 @@
-"""The kubelets: a Pod that is bound runs, and ends."""
+"""The kubelets, with the device plugin of the chips: a Pod that is bound runs, and ends."""
 
 from __future__ import annotations
 
@@ -7,16 +7,19 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from local.jobsets.objects import (
+    CHIPS,
     PODS,
     Document,
     Later,
     Step,
+    count_chips,
     delete,
     is_deleting,
     patch_status,
     render,
     with_condition,
 )
+from local.vm.kubelet import ACCELERATOR_LABEL
 
 
 @dataclass(frozen=True)
@@ -36,7 +39,7 @@ class PodBehaviour:
 
 
 def step(
-    pod: Document, behaviour: PodBehaviour, now: datetime, *, began: datetime | None
+    pod: Document, node: Document, behaviour: PodBehaviour, now: datetime, *, began: datetime | None
 ) -> Iterator[Step]:
     """Decide the next calls of a kubelet for a Pod that is bound to its Node.
 
@@ -47,9 +50,33 @@ def step(
     if is_deleting(pod):
         yield from _stop(pod, behaviour, now)
     elif status.get("phase", "Pending") == "Pending":
-        yield from patch_status(PODS, pod, _running(pod, now))
+        why = _find_rejection(pod, node)
+        yield from patch_status(PODS, pod, _rejected(why) if why else _running(pod, now))
     elif status["phase"] == "Running":
         yield from _continue(pod, behaviour, now, began)
+
+
+def _find_rejection(pod: Document, node: Document) -> str:
+    """Why Google's device plugin does not allocate the chips of a container; empty if it does.
+
+    Only on TPU7x a container may ask for a part (ai-on-gke/tpu-device-plugin, pkg/tpu/manager.go). That
+    two chips there share a NUMA node is assumed.
+    """
+    labels = node["metadata"].get("labels") or {}
+    every = int(((node.get("status") or {}).get("allocatable") or {}).get(CHIPS, 0))
+    containers = (*pod["spec"].get("initContainers", ()), *pod["spec"]["containers"])
+    is_whole = all(count_chips(one) in (0, every) for one in containers)
+    if is_whole or labels.get(ACCELERATOR_LABEL, "").startswith("tpu7x"):
+        return ""
+    return (
+        f"invalid TPU chip count request, you must request all {every} chips on this node together"
+    )
+
+
+def _rejected(why: str) -> Document:
+    words = f"Allocate failed due to rpc error: code = Unknown desc = {why}, which is unexpected"
+    status = {"phase": "Failed", "reason": "UnexpectedAdmissionError"}
+    return {**status, "message": f"Pod was rejected: {words}"}
 
 
 def _stop(pod: Document, behaviour: PodBehaviour, now: datetime) -> Iterator[Step]:

@@ -29,6 +29,7 @@ RESTART_ATTEMPT = f"{JOBSET_PREFIX}/restart-attempt"
 EXCLUSIVE_TOPOLOGY = "alpha.jobset.sigs.k8s.io/exclusive-topology"
 JOB_NAME = "batch.kubernetes.io/job-name"
 COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
+CHIPS = "google.com/tpu"
 
 
 @dataclass(frozen=True)
@@ -178,6 +179,11 @@ def with_condition(
         one for one in (item.get("status") or {}).get("conditions") or () if one is not before
     ]
     return [*others, new]
+
+
+def count_chips(container: Mapping[str, Any]) -> int:
+    """The chips that a container asks for."""
+    return int(((container.get("resources") or {}).get("requests") or {}).get(CHIPS, 0))
 
 
 def is_deleting(item: Mapping[str, Any]) -> bool:

@@ -8,9 +8,11 @@ from datetime import datetime
 from typing import Any
 
 from local.jobsets.objects import (
+    CHIPS,
     PODS,
     Call,
     Document,
+    count_chips,
     is_deleting,
     patch,
     patch_status,
@@ -19,7 +21,6 @@ from local.jobsets.objects import (
 from local.kube.label_selectors import matches_expressions
 from local.kube.placement import selects, tolerates_taints
 
-CHIPS = "google.com/tpu"
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
@@ -132,10 +133,7 @@ def _matches(other: Document, pod: Document, term: Mapping[str, Any]) -> bool:
 
 
 def _chips(pod: Document) -> int:
-    return sum(
-        int(((container.get("resources") or {}).get("requests") or {}).get(CHIPS, 0))
-        for container in pod["spec"]["containers"]
-    )
+    return sum(map(count_chips, pod["spec"]["containers"]))
 
 
 def _has_ended(pod: Document) -> bool:

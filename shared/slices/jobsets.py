@@ -30,6 +30,7 @@ _PROVISIONED_ELSEWHERE = (
 """Annotations of a Pod whose Nodes a ProvisioningRequest provides, by another system."""
 
 MIN_KEY = 5
+_CONTAINERS = ("containers", "initContainers")
 FINISHED = ("Completed", "Failed")
 """The conditions of a JobSet that has ended."""
 
@@ -246,6 +247,18 @@ def find_fence_violation(leader: Leader) -> str | None:
         f"the JobSet has no annotation {EXCLUSIVE_TOPOLOGY}, and the Pod no nodeSelector "
         f"{JOB_KEY_SELECTOR}, so that Pods of other Jobs could take hosts of the slice: the JobSet must "
         f"have {EXCLUSIVE_TOPOLOGY}: {names.POOL_LABEL}, or the component admit-jobs be installed"
+    )
+
+
+def find_split_violation(leader: Leader) -> str | None:
+    """The violation if the device plugin would not allocate the chips of a container, or ``None``."""
+    spec = read_mapping(leader.raw, "spec")
+    parts = {_chips(one) for kind in _CONTAINERS for one in read_mappings(spec, kind)} - {0}
+    if leader.accelerator == "tpu7x" or parts == {leader.chips}:
+        return None
+    return (
+        f"a container asks for {min(parts)} of the host's {leader.chips} {names.TPU_RESOURCE}: only on "
+        "tpu7x can containers share them, else one must ask for all"
     )
 
 

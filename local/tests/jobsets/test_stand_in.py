@@ -104,6 +104,36 @@ def test_the_chips_of_a_node_limit_its_pods() -> None:
     assert condition(left, "PodScheduled")["message"] == words
 
 
+REJECTED = "Pod was rejected: Allocate failed due to rpc error: code = Unknown desc = invalid TPU chip count request, you must request all 4 chips on this node together, which is unexpected"
+
+
+@pytest.mark.parametrize(
+    "accelerator, chips, message",
+    [
+        ("tpu-v6e-slice", (4,), None), ("tpu-v6e-slice", (4, 0), None), ("tpu7x", (2, 2), None),
+        ("tpu-v6e-slice", (2, 2), REJECTED), ("tpu-v6e-slice", (2,), REJECTED),
+    ],
+)  # fmt: skip
+def test_the_chips_of_a_host_are_allocated_together_except_on_tpu7x(
+    accelerator: str, chips: tuple[int, ...], message: str | None
+) -> None:
+    labels = {"cloud.google.com/gke-tpu-accelerator": accelerator}
+    body = jobset(replicas=1, hosts=1, selector=labels)
+    spec = body["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
+    spec["containers"] = [
+        {"name": f"c{number}", "image": "python:3.12", "resources": {"limits": {"google.com/tpu": count}}}
+        for number, count in enumerate(chips)
+    ]  # fmt: skip
+    cluster = Cluster()
+    cluster.apply(body)
+    cluster.add_slice("a", FIRST, hosts=1, **labels)
+    cluster.run_for(5)
+    status = cluster.pods()[f"{FIRST}-0"]["status"]
+    assert status.get("message") == message
+    assert status.get("reason") == (message and "UnexpectedAdmissionError")
+    assert status["phase"] == ("Failed" if message else "Running")
+
+
 def test_exclusive_jobs_do_not_share_a_slice_even_without_keys() -> None:
     cluster = Cluster(controllers=frozenset(Controller) - {Controller.JOB_SELECTOR})
     cluster.apply(jobset())

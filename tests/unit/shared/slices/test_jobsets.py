@@ -9,7 +9,12 @@ import pytest
 import yaml
 
 from shared.base.jobs import job_key
-from shared.slices.jobsets import find_fence_violation, find_foreign_key, find_leader
+from shared.slices.jobsets import (
+    find_fence_violation,
+    find_foreign_key,
+    find_leader,
+    find_split_violation,
+)
 from tests.support.builders import DATA
 
 DOCUMENT: dict[str, Any] = yaml.safe_load((DATA / "tpu_provisioner.yaml").read_text())
@@ -176,3 +181,35 @@ def test_pods_of_other_jobs_are_kept_from_several_hosts_by(
     leader = find_leader(pod(**change))
     assert leader is not None
     assert (find_fence_violation(leader) is None) is is_fenced
+
+
+V6E, V7X = "tpu-v6e-slice", "tpu7x"
+
+
+@pytest.mark.parametrize(
+    "accelerator, containers, before, asks",
+    [
+        (V6E, (4,), (), None),
+        (V6E, (4, 0), (4,), None),
+        (V7X, (2, 2), (), None),
+        (V6E, (2, 2), (), 2),
+        (V6E, (1, 3), (), 1),
+        (V6E, (4,), (2,), 2),
+    ],
+)
+def test_only_on_tpu7x_containers_may_share_the_chips_of_a_host(
+    accelerator: str, containers: tuple[int, ...], before: tuple[int, ...], asks: int | None
+) -> None:
+    asking = [
+        [{"resources": {"requests": {"google.com/tpu": str(count)}}} for count in counts]
+        for counts in (containers, before)
+    ]
+    item = pod(node_selector={"cloud.google.com/gke-tpu-accelerator": accelerator})
+    item["spec"] |= {"containers": asking[0], "initContainers": asking[1]}
+    leader = find_leader(item)
+    assert leader is not None
+    assert find_split_violation(leader) == (
+        asks
+        and f"a container asks for {asks} of the host's 4 google.com/tpu: only on tpu7x can "
+        "containers share them, else one must ask for all"
+    )
