@@ -225,8 +225,7 @@ def _list_missed(step: str, plan: Plan, known: Status, observed: Any) -> Iterato
         if isinstance(action, Send):
             is_missed = any(bare.intersection(message.vms) for message in action.messages)
         elif inserts or deletes:
-            kinds = (*deletes, *(one.kind for one in inserts))
-            entries = [known.resources.get(kind) for kind in kinds]
+            entries = [known.resources.get(kind) for kind in (*deletes, *(i.kind for i in inserts))]
             is_missed = any(one is None or one.error is None for one in entries)
         if is_missed:
             yield _describe(action)
@@ -250,11 +249,9 @@ def _read_runs(
     for entry in page.entries:
         line, at = read_mapping(entry, "jsonPayload"), guess_time(entry.get("timestamp"))
         step, has_failed = str(line.get("step")), entry.get("severity") in ("WARNING", "ERROR")
-        if at is None or step in observed:
-            continue
-        if not has_failed or step == routes.SWEEP:
-            observed[step] = at
-        else:
+        if at is not None and (not has_failed or step == routes.SWEEP):
+            observed.setdefault(step, at)
+        elif at is not None and step not in observed:
             note = f": {line['note']}" if line.get("note") else ""
             failed.setdefault(step, f"{step} at {at:%H:%M} UTC {line.get('decision')}{note}")
     return observed, failed, ""
@@ -324,8 +321,8 @@ def summarize(explanation: Explanation) -> Iterator[str]:
     elif ready is None:
         subject = f"{group.key} is not Ready"
     else:
-        been = "been Ready" if ready.is_true else "not been Ready"
-        subject = f"{group.key} has {been} for {render_age(now - ready.since)}"
+        been = f"{'' if ready.is_true else 'not '}been Ready for {render_age(now - ready.since)}"
+        subject = f"{group.key} has {been}"
     if explanation.overdue:
         yield from _describe_overdue(explanation, subject)
         return
@@ -333,22 +330,25 @@ def summarize(explanation: Explanation) -> Iterator[str]:
         subject += f" ({ready.reason})"
     moment, changed = explanation.next_resync, explanation.changed
     missed = [one for one in explanation.steps if one.missed]
+    retries = [
+        f"{one.step} has failed since {one.since:%H:%M} UTC and is retried: {one.message}"
+        for one in explanation.known.retries
+    ]
     if missed:
         has = "has work and was" if len(missed) == 1 else "have work and were"
         yield f"{subject}: {' and '.join(one.step for one in missed)} {has} not triggered."
         for one in missed:
             yield f"{one.step} would {'; '.join(one.missed)}."
         yield "A message is lost, is on its way, or is being handled."
+    elif retries and not (ready is not None and ready.is_true):
+        yield f"{subject}: {retries.pop(0)}"
     elif changed:
         yield f"{subject}, but its status is out of date: {changed}"
     elif ready is None:
         yield f"{subject}: no step has written its status yet."
     else:
         yield from _describe_cause(subject, ready)
-    for retry in explanation.known.retries:
-        if ready is None or retry.message.rstrip(".") not in ready.message:
-            since = f"{retry.step} has failed since {retry.since:%H:%M} UTC and is retried"
-            yield f"{since}: {retry.message}"
+    yield from retries
     if moment is None:
         yield "The sweep triggers nothing within an hour: check this machine's clock."
     else:

@@ -385,6 +385,20 @@ def test_a_step_that_does_not_run_or_fails_is_named_beside_the_stockout(
     assert lines[0].startswith("default/training has not been Ready for 11m by its status, which ")
 
 
+def test_a_rejected_call_that_is_retried_is_the_cause_and_no_lost_message() -> None:
+    tool = _hour()
+    tool.harness.hooks.instead = lambda step, call: (
+        UNAVAILABLE if step == "create_resources" and call.startswith("POST /compute/") else None
+    )
+    tool.harness.apply(training())
+    cause = "{} %s (Provisioning): create_resources has failed since 00:00 UTC and is retried: "
+    text = "resource_policies.insert: 503 "
+    for seconds, age in ((30, "30s"), (120, "2m")):
+        _after(tool, seconds, 0, f"{cause % age}{text}", "The sweep triggers create_resources")
+    tool.harness.hooks.instead = lambda _step, _call: None
+    _after(tool, 300, 0, "default/training has been Ready for ")
+
+
 def test_without_the_log_it_says_that_it_does_not_know_whether_steps_run(busy_tool: Tool) -> None:
     _waiting_for_capacity(busy_tool)
     for _ in range(60):
