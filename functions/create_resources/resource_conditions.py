@@ -72,12 +72,7 @@ class CreationReport:
             provisioning_model=model,
             counts=counts,
         )
-        text = "The spec is valid"
-        if group.is_paused:
-            text += (
-                ". The group is paused: nothing is inserted. Compute Engine continues what it began"
-            )
-            text += "" if group.spec.is_bulk else ", and repairs VMs"
+        text = "The spec is valid" + (f". {REASONS[Reason.PAUSED]}" if group.is_paused else "")
         known = known.with_condition(Type.ACCEPTED, True, "Accepted", text, group, now)
         for kind, resource in known.resources.items():
             finding = self._describe_resource(group, known, kind, resource, now)

@@ -16,8 +16,8 @@ from shared.ports.kubernetes.nodes import Node
 PLUGIN_LATE_AFTER = timedelta(minutes=2)
 """A Node that is Ready this long and does not offer all its chips lacks its device plugin."""
 MAX_START_OF_NODE = timedelta(minutes=5)
-"""How long a new Node may take to start its network and its device plugin (a guess). A Node of a slice
-that was never complete is reported as not Ready only after this time."""
+"""How long a Node may take to start its network and its device plugin (a guess). A Node that is new, or
+whose VM was started again, is reported as not Ready only after this time."""
 REJECTIONS = (Reason.JOIN_DENIED, Reason.JOIN_NOT_APPROVED)
 """The reasons that ``approve_join`` reports for VMs. They are also the causes of its messages."""
 ENDS = (Reason.PREEMPTED, Reason.MAX_RUN_DURATION_REACHED)
@@ -93,14 +93,16 @@ class VmFacts:
 
     @property
     def is_starting(self) -> bool:
-        """Whether the Node need not be Ready yet: its VM was started again, or the Node is new and its
-        slice was never complete."""
+        """Whether the Node need not be Ready yet: it is new or its VM was started, since the slice was
+        complete or before it ever was."""
         if self.node is None:
             return False
-        since = self.instance.started if self.instance is not None else None
-        if self.completed_at is None:
-            since = self.node.created
-        return since is not None and abs(self.now - since) < MAX_START_OF_NODE
+        moments = (self.node.created, self.instance.started if self.instance is not None else None)
+        return any(
+            abs(self.now - moment) < MAX_START_OF_NODE
+            for moment in moments
+            if moment is not None and (self.completed_at is None or moment > self.completed_at)
+        )
 
     @property
     def lacks_chips(self) -> bool:

@@ -175,6 +175,7 @@ def _plan_delete_of_rest(
         # The VMs are gone, so inject_token writes no other token. An invocation that read a VM before
         # may still create a Secret, which is valid for an hour at most.
         revocations = (RevokeTokens(),) if observed.group.spec.joins_with_tokens else ()
+        reports = _report_others(group, write.status, now)
         # A status is of use only if a failure or the time stops the plan at the Nodes: otherwise
         # the group is gone after it.
         return Plan(
@@ -182,11 +183,7 @@ def _plan_delete_of_rest(
             first=(write,) if nodes else (),
             each=nodes,
             resume=rest,
-            if_all_succeeded=(
-                *revocations,
-                *_report_others(group, write.status, now),
-                RemoveFinalizer(),
-            ),
+            if_all_succeeded=(*revocations, *reports, RemoveFinalizer()),
         )
     kinds = tuple(
         kind

@@ -114,7 +114,7 @@ REASONS: dict[Reason, str] = {
     "Compute Engine has begun to create is not stopped, nor are its repairs: to stop them, delete the "
     "group.",
     Reason.AWAITING_NODE_JOIN: "VMs run, or wait for capacity, and have not joined the cluster yet, or "
-    f"their Nodes have just joined and are not Ready yet. {_WAIT}",
+    f"their Nodes have just joined or were restarted and are not Ready yet. {_WAIT}",
     Reason.NODE_JOIN_TIMEOUT: "A VM has not joined in time. Read the cause in its serial port output "
     "(gcloud compute instances get-serial-port-output); when it is corrected, the VM tries again, or "
     "reset it.",
@@ -135,8 +135,8 @@ REASONS: dict[Reason, str] = {
     Reason.NODE_NAME_MISMATCH: "A Node runs on a VM of the group and does not have the VM's name. Start "
     "its kubelet with the VM's name (--hostname-override) and delete the Node.",
     Reason.PREEMPTED: "Compute Engine took VMs back (Spot, host error or maintenance). VMs that it "
-    "restarts or recreates join again; a BULK slice may be restarted as a whole, on other hosts. Spot "
-    "VMs of a BULK slice are not recreated: delete the group and apply it again.",
+    "restarts or recreates join again. Spot VMs of a BULK slice are not recreated: delete the group "
+    "and apply it again.",
     Reason.MAX_RUN_DURATION_REACHED: "The VMs have run for the maxRunDuration of the spec or the "
     "template and were ended. To run them again, delete the group and apply it again.",
     Reason.INTERCONNECT_NOT_READY: "All Nodes are ready, but the interconnect between the chips is not "

@@ -176,22 +176,15 @@ def _check_pending(_: AnyGroup, status: Status) -> Readiness | None:
         return None
     reason = next((entry.why for entry in status.pending), Reason.NODE_NOT_READY)
     names = ", ".join(entry.name for entry in status.pending[:3]) or "a Node"
-    missing = status.counts.desired - status.counts.ready
+    missing = f"{status.counts.desired - status.counts.ready} of {status.counts.desired} nodes"
     if reason == Reason.AWAITING_NODE_JOIN:
-        why = " after a restart of their VMs" if status.completed_at is not None else ""
-        text = (
-            f"Waiting for {missing} of {status.counts.desired} nodes to become Ready{why}: {names}"
-        )
-        return Readiness(False, reason, text)
+        why = " after a restart" if status.completed_at is not None else ""
+        return Readiness(False, reason, f"Waiting for {missing} to become Ready{why}: {names}")
+    text = f"{missing} are not ready"
     if reason == Reason.NODE_NOT_READY and status.completed_at is not None and status.pending:
-        counted_from = max(one.since for one in status.pending if one.why == reason)
-        at = render_time(counted_from + READY_AGAIN_AFTER)
-        text = (
-            f"{missing} of {status.counts.desired} nodes are not ready, or are counted from {at} on"
-        )
-        return Readiness(False, reason, f"{text}: {names}. {find_advice(reason)}")
-    message = f"{missing} of {status.counts.desired} nodes are not ready: {names}"
-    return Readiness(False, reason, f"{message}. {find_advice(reason)}".rstrip())
+        reported = max(one.since for one in status.pending if one.why == reason)
+        text += f", or are counted from {render_time(reported + READY_AGAIN_AFTER)} on"
+    return Readiness(False, reason, f"{text}: {names}. {find_advice(reason)}".rstrip())
 
 
 def _check_interconnect(group: AnyGroup, status: Status) -> Readiness | None:

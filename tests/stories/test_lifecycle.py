@@ -327,10 +327,8 @@ def test_a_pause_while_the_mig_is_inserted_reports_the_insert_and_the_slice_that
         "Provisioning",
         f"Compute Engine is creating the managed instance group {helpers.resource_name(harness)}",
     )
-    assert helpers.condition_of(harness, "Accepted")[2] == (
-        "The spec is valid. The group is paused: nothing is inserted. Compute Engine continues what it "
-        "began"
-    )
+    accepted = helpers.condition_of(harness, "Accepted")[2]
+    assert accepted == f"The spec is valid. {REASONS[Reason.PAUSED]}"
     helpers.until_ready(harness)
 
 
