@@ -53,19 +53,12 @@ class Report:
         with work.best_effort():
             event = Event(f"Join{self.outcome}", text, is_warning=True, key=key)
             is_new = work.cluster.emit_once(self.about, event, work.now)
-        if not is_new:
-            return
+        fields = {"group": self.group, "vm": request.vm, "request": request.name, "node": self.node}
+        decision = f"Join{self.outcome}"
+        fields |= {"step": routes.APPROVE_JOIN, "decision": decision, "note": self.note}
         write = work.log.warning if self.outcome == NOT_APPROVED else work.log.error
-        write(
-            f"approve_join: Join{self.outcome}",
-            step=routes.APPROVE_JOIN,
-            decision=f"Join{self.outcome}",
-            group=self.group,
-            vm=request.vm,
-            request=request.name,
-            node=self.node,
-            note=self.note,
-        )
+        if is_new:
+            write(f"approve_join: {decision}", **fields)
 
     def describe(self) -> str:
         return f"report the signing request {self.request.name}: {self.outcome}"

@@ -30,10 +30,7 @@ def decide(observed: ObservedRequests, now: datetime) -> Plan:
     each = tuple(
         Each(one.name, part)
         for one in assessments
-        for part in (
-            tuple(one.list_decisions(now)),
-            (one.build_report(),) if one.is_reported else (),
-        )
+        for part in (tuple(one.list_decisions(now)), (one.build_report(),) * one.is_reported)
         if part
     )
     failed = [one.candidate.error for one in assessments if one.candidate.error is not None]
@@ -51,9 +48,7 @@ def decide(observed: ObservedRequests, now: datetime) -> Plan:
         if_all_succeeded=last,
         note="; ".join(f"{one.name}: {one.why}" for one in assessments if one.why),
         facts=fields[0] if len(fields) == 1 else {},
-        needs_attention=any(
-            one.is_reported or one.outcome in (DENIED, NOT_APPROVED) for one in assessments
-        ),
+        needs_attention=any(one.is_reported or one.outcome == NOT_APPROVED for one in assessments),
     )
 
 
@@ -75,9 +70,7 @@ class _Assessment:
         """The actions that approve or deny the request; none if it stays as it is."""
         request, node = self.candidate.request, self.candidate.subject.node
         if self.outcome == "Approving":
-            message = (
-                f"VM {node} holds the token {request.token_id} with which the request was made."
-            )
+            message = f"VM {node} holds the token {request.token_id} that made the request."
             approval = self._build_decision("Approved", APPROVED_BY_US, message)
             # If the API server rejects the approval, label_node reports it like a missing one.
             rejected = replace(self, outcome=NOT_APPROVED)
