@@ -136,9 +136,14 @@ def test_the_lifecycle_of_a_slice_stays_within_its_budget(
 def test_two_hosts_stay_within_their_budget_whenever_their_changes_happen(seed: int) -> None:
     harness = Harness(seed=seed)
     run_lifecycle(harness, manifest(**ONE_HOST))
-    counter = CallCounter(harness)
+    counter, before = CallCounter(harness), len(harness.log.lines)
     run_lifecycle(harness, manifest())
-    assert excess(counter.cost(), max_cost(2), counter.rejected_writes()) == {}
+    ready = {"step": "label_node", "trigger": "Resync", "decision": "AllReady"}
+    hourly = sum(ready.items() <= line.items() for line in harness.log.lines[before:])
+    spent = counter.cost() - Cost(
+        0, 2 * hourly, 2 * hourly
+    )  # the group's minute may be in its life
+    assert excess(spent, max_cost(2), counter.rejected_writes()) == {}
 
 
 @pytest.mark.slow
