@@ -399,6 +399,18 @@ def test_a_rejected_call_that_is_retried_is_the_cause_and_no_lost_message() -> N
     _after(tool, 300, 0, "default/training has been Ready for ")
 
 
+def test_what_each_resync_repeats_is_not_called_a_lost_message() -> None:
+    tool = _hour()
+    tool.harness.simulation.gce.faults.set_count_quota("instanceTemplates", 0)
+    tool.harness.apply(training())
+    _after(tool, 300, 0, "{} 5m (QuotaExceeded): A quota is used up.")
+    assert "insert the instance template" in tool.run("explain", "default/training").stdout
+    slow = Tool(Harness(Options(agents=agents.Timings(boot_s=(3600.0, 3600.0)))))
+    slow.harness.apply(training())
+    _after(slow, 600, 0, "{} 10m (AwaitingNodeJoin): Waiting for 2 of 2 nodes to join the cluster.")
+    assert "inject tokens into" in slow.run("explain", "default/training").stdout
+
+
 def test_without_the_log_it_says_that_it_does_not_know_whether_steps_run(busy_tool: Tool) -> None:
     _waiting_for_capacity(busy_tool)
     for _ in range(60):
