@@ -37,6 +37,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
 from random import Random
+from secrets import token_bytes
 from typing import Any
 
 import aiohttp
@@ -50,7 +51,9 @@ from local.base.web import serve
 from local.cloud.simulation import PROJECT, identity, topic
 from local.kube import CertificateAuthority
 from local.pubsub.server import serve as serve_pubsub
-from shared.base.names import BOOTSTRAP_GROUP, FINALIZER, RESOURCE_NAME_LABEL
+from shared.base.names import FINALIZER, RESOURCE_NAME_LABEL
+from shared.base.signing_requests import token_groups
+from shared.node_groups.bootstrap import new_token, token_secret
 from shared.node_groups.node_group import resource_name
 from shared.triggers.message import Cause, message_about_requests
 from shared.triggers.routes import GROUP_STEPS, STEPS
@@ -183,14 +186,21 @@ def make_group(bench: Bench, name: str, step: str) -> bytes:
 def request_to_join(bench: Bench, name: str, vm: str) -> bytes:
     """Create a request for the certificate of a VM's Node; return the push about it."""
     request = request_manifest(pem(kubelets(vm)), name=name)
-    requester = {
-        "Impersonate-User": "system:bootstrap:abcdef",
-        "Impersonate-Group": BOOTSTRAP_GROUP,
-    }
-    bench.admin(
-        "POST", "/apis/certificates.k8s.io/v1/certificatesigningrequests", request, **requester
-    )
     at = datetime.now(UTC)
+    token = new_token(token_bytes, at)
+    secret = token_secret(
+        token,
+        resource_name=vm.rpartition("-")[0],
+        vm=vm,
+        bootstrap_group=token_groups(vm, "1"),
+    )
+    bench.admin("POST", "/api/v1/namespaces/kube-system/secrets", secret)
+    bench.admin(
+        "POST",
+        "/apis/certificates.k8s.io/v1/certificatesigningrequests",
+        request,
+        Authorization=f"Bearer {token.text}",
+    )
     message = message_about_requests(Cause.JOIN_REQUESTED, at, [name])
     return push(json.loads(message.encode()))
 
