@@ -110,10 +110,16 @@ def _build_facts(observed: ObservedNodes, now: datetime) -> dict[str, VmFacts]:
 
 
 def _read_loss(trigger: LogTrigger, instances: Mapping[str, Instance | None]) -> dict[str, Reason]:
-    """The VM whose loss the trigger's event reports; empty if it was started again after the event."""
+    """The VM whose loss the trigger's event reports; empty if it was started again after the event, or
+    runs because the operation has failed."""
     event, vm = trigger.event, instances.get(trigger.event.name)
     is_running_again = vm is not None and vm.started is not None and vm.started > trigger.at
-    return {} if is_running_again else {event.name: LOSSES.get(event.method, Reason.NODE_LOST)}
+    has_no_effect = event.has_failed and vm is not None and vm.status in UP
+    return (
+        {}
+        if is_running_again or has_no_effect
+        else {event.name: LOSSES.get(event.method, Reason.NODE_LOST)}
+    )
 
 
 def _is_outdated(observed: ObservedNodes, entry: Pending) -> bool:

@@ -21,7 +21,8 @@ def add_condition(observed: ObservedNodes, known: Status, now: datetime) -> Stat
         message = f"All {counts.desired} nodes have joined the cluster"
         return known.with_condition(Type.NODES_JOINED, True, "Joined", message, observed.group, now)
     before = known.conditions.get(Type.NODES_JOINED)
-    gone = _count_gone_early(observed, known, now)
+    was_reported = before is not None and before.message.startswith(_NEVER_COMPLETE)
+    gone = _count_gone_early(observed, known, now, was_reported=was_reported)
     if gone:
         lost = [entry.why for entry in known.pending if entry.why in VM_LOSSES]
         reason = Reason(lost[0]) if lost else Reason.NODE_LOST
@@ -30,7 +31,7 @@ def add_condition(observed: ObservedNodes, known: Status, now: datetime) -> Stat
             f"{_NEVER_COMPLETE}{gone} of its {counts.desired} VMs were deleted. Compute Engine does not "
             f"recreate VMs of a BULK slice. {others}elete the group and apply it again."
         )
-    elif not observed.has_all_vms and before and before.message.startswith(_NEVER_COMPLETE):
+    elif not observed.has_all_vms and was_reported:
         return known  # only a list of all VMs can refute it
     else:
         # The most severe reason of the VMs that have not joined. Without one, a complete slice has lost
@@ -43,7 +44,9 @@ def add_condition(observed: ObservedNodes, known: Status, now: datetime) -> Stat
     return known.with_condition(Type.NODES_JOINED, False, reason, message, observed.group, now)
 
 
-def _count_gone_early(observed: ObservedNodes, known: Status, now: datetime) -> int:
+def _count_gone_early(
+    observed: ObservedNodes, known: Status, now: datetime, *, was_reported: bool
+) -> int:
     """The number of VMs that are gone from a BULK slice that was never complete. Compute Engine does not
     recreate them."""
     created = known.conditions.get(Type.MIG_READY)
@@ -53,8 +56,10 @@ def _count_gone_early(observed: ObservedNodes, known: Status, now: datetime) -> 
         return 0
     if observed.has_all_vms and now - created.since >= VISIBLE_AFTER:
         return max(0, observed.group.spec.node_count - len(observed.members))
-    lost = (entry.name for entry in known.pending if entry.why == Reason.NODE_LOST)
-    return sum(observed.instances.get(name) is None for name in lost)
+    lost = [entry.name for entry in known.pending if entry.why == Reason.NODE_LOST]
+    # A VM that was not read may only be stopped.
+    read = {name: vm is None for name, vm in observed.instances.items()}
+    return sum(read.get(name, was_reported) for name in lost)
 
 
 def _describe_missing(observed: ObservedNodes, known: Status, reason: Reason) -> str:

@@ -8,8 +8,8 @@ from shared.ports.errors import CallError, OutOfTimeError
 from shared.triggers.message import MAX_NAMES
 
 SECONDS_FOR_OTHER_CALLS = 10.0
-"""A plan that a message can continue, best effort, and reads that may be left out leave so much of the
-time for calls to what follows them."""
+"""So many seconds stay free for what follows the objects of a plan with ``resume``, best-effort actions,
+and reads that may be left out."""
 ACKNOWLEDGED, POISON, TRY_AGAIN = 204, 400, 503
 PARTLY = "Partly"
 
@@ -37,8 +37,8 @@ def execute(plan: Plan, work: Work, recover: Callable[[CallError], Answer] | Non
     failures = [*failed, *plan.errors]
     if left:
         work.facts["left"] = len(left)
-        # Without a failure, or if the failure is not retried, this message is not delivered again.
-        if plan.resume is not None and (not failures or work.trigger.is_resync):
+        # A failure that `Step.recover` reports acknowledges this message, like the end of a resync.
+        if plan.resume is not None and (work.trigger.is_resync or all(map(_rank, failures))):
             with work.best_effort():
                 resumed = replace(plan.resume, nodes=tuple(left[:MAX_NAMES]))
                 Send(work.step, (resumed,)).apply(work)
@@ -54,8 +54,7 @@ def execute(plan: Plan, work: Work, recover: Callable[[CallError], Answer] | Non
     for event in work.list_events():
         event.apply(work)
     if failures:
-        retried = (one for one in failures if isinstance(one, StaleObservation) or is_retried(one))
-        raise next(retried, failures[0])
+        raise min(failures, key=_rank)
     if left:
         cannot_continue = "left_undone" in work.facts
         return Answer(ACKNOWLEDGED, PARTLY, plan.note, plan.needs_attention or cannot_continue)
@@ -101,6 +100,13 @@ def _execute_one(one: Each, work: Work, recover: Callable[[CallError], Answer] |
             raise
         return recover(error)
     return Answer(ACKNOWLEDGED, one.outcome, one.note)
+
+
+def _rank(error: CallError | OutOfTimeError | StaleObservation) -> int:
+    """0 if the error makes Pub/Sub deliver the message again, 1 if it does unless a step reports it."""
+    if not isinstance(error, CallError) or error.reason is None:
+        return 0
+    return 1 if is_retried(error) else 2
 
 
 def is_retried(error: CallError | OutOfTimeError) -> bool:

@@ -164,8 +164,9 @@ class Plan:
     - ``each``: one object after the other. An error ends only the actions on its object, and is raised
       at the end of the plan (of several errors, one that is retried). Without time for the next object,
       the plan ends: without ``resume`` by `OutOfTimeError`, with it with the outcome ``Partly``. Then
-      this message to the step's own topic names the objects that are left; the first one never is. If
-      an object has failed, it is published only after a resync: other messages are delivered again.
+      ``resume``, with the names of the objects that are left, is sent to the step's own topic. The first
+      object is never left. If an object has failed, ``resume`` is sent only if this message may not be
+      delivered again.
     - ``errors``: those of objects that could not be read. They are raised at the end, as those of
       ``each``.
     - ``after``: in order, also if objects have failed. An error ends the plan.

@@ -46,8 +46,12 @@ RESOURCES_READY = Status(
 )
 
 
-def preempted(vm: str, method: str = "compute.instances.preempted") -> Trigger:
-    event = LogEvent(method, "my-gcp-project", "us-central1-c", vm, "instances")
+def preempted(
+    vm: str, method: str = "compute.instances.preempted", *, has_failed: bool = False
+) -> Trigger:
+    event = LogEvent(
+        method, "my-gcp-project", "us-central1-c", vm, "instances", has_failed=has_failed
+    )
     return LogTrigger(at=NOW, event=event)
 
 

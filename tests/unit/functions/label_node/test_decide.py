@@ -666,6 +666,31 @@ MESSAGES: dict[str, tuple[ObservedNodes, str, str]] = {
         "NodeLost",
         DELETED_MESSAGE,
     ),
+    "an event about another VM than the stopped one": (
+        observed(
+            node(), known=replace(RESOURCES_READY, pending=DELETED.pending), instances={A: vm()}
+        ),
+        "NodeLost",
+        f"Waiting for 1 of 2 nodes to join the cluster; {B}. {LOST_MESSAGE}",
+    ),
+    "an event about another VM than the deleted one": (
+        observed(
+            node(),
+            known=result(observed(node(), trigger=ENDED, instances={B: None})),
+            instances={A: vm()},
+        ),
+        "NodeLost",
+        DELETED_MESSAGE,
+    ),
+    "a reset of a VM that has failed": (
+        observed(
+            node(),
+            trigger=preempted(B, "compute.instances.reset", has_failed=True),
+            instances={B: vm(B)},
+        ),
+        "AwaitingNodeJoin",
+        "Waiting for 1 of 2 nodes to join the cluster",
+    ),
     "a VM of an INDIVIDUAL group was deleted": (
         on_resync(node(), about=INDIVIDUAL, instances={A: vm()}),
         "AwaitingNodeJoin",

@@ -344,9 +344,10 @@ def test_the_error_of_an_object_that_cannot_be_recovered_is_raised_after_the_oth
     assert RECORDED == ["1", "2", "3"]
 
 
+@pytest.mark.parametrize("first", [403, 422])
 @pytest.mark.parametrize("http", [409, 429, 503])
-def test_of_several_errors_one_that_is_retried_is_raised(http: int) -> None:
-    each = (Each("a", (Record("1", http=422),)), Each("b", (Record("2", http=http),)))
+def test_of_several_errors_one_that_is_retried_is_raised(first: int, http: int) -> None:
+    each = (Each("a", (Record("1", http=first),)), Each("b", (Record("2", http=http),)))
     with pytest.raises(CallError, match=rf"{http} Because: no"):
         execute_plan(Plan("planned", each=each))
 
@@ -488,6 +489,7 @@ def clocked_work(sent: list[Message], trigger: Trigger | None = None) -> Clocked
 CONTINUE = Message("default", "train", "u", Cause.CONTINUED, NOW)
 ADDED = ObjectTrigger(replace(CONTINUE, cause=Cause.ADDED))
 FORBIDDEN = CallError("PATCH /api/v1/nodes/a", 403, "Forbidden", "no")
+UNAVAILABLE = CallError("PATCH /api/v1/nodes/a", 503, "ServiceUnavailable", "no")
 
 
 def plan(*objects: Each, resume: Message | None = CONTINUE, **phases: Any) -> Plan:
@@ -563,19 +565,20 @@ RESYNC_TRIGGER = ObjectTrigger(replace(CONTINUE, cause=Cause.RESYNC))
 
 
 @pytest.mark.parametrize(
-    "trigger, left",
+    "trigger, error, left",
     [
-        pytest.param(None, [], id="an event, which is retried"),
-        pytest.param(RESYNC_TRIGGER, [("b",)], id="a resync, which is not retried"),
+        pytest.param(None, UNAVAILABLE, [], id="an event, which is retried"),
+        pytest.param(RESYNC_TRIGGER, UNAVAILABLE, [("b",)], id="a resync, which is not retried"),
+        pytest.param(None, FORBIDDEN, [("b",)], id="an error that a step may report"),
     ],
 )
 def test_a_plan_with_a_failed_object_is_continued_only_if_its_trigger_is_not_retried(
-    trigger: Trigger | None, left: list[tuple[str, ...]]
+    trigger: Trigger | None, error: CallError, left: list[tuple[str, ...]]
 ) -> None:
     sent: list[Message] = []
     work = clocked_work(sent, trigger)
-    with pytest.raises(CallError, match="403 Forbidden"):
-        execute(plan(Each("a", (Act("a", 20, FORBIDDEN),)), Each("b", (Act("b"),))), work)
+    with pytest.raises(CallError, match=f"{error.http}"):
+        execute(plan(Each("a", (Act("a", 20, error),)), Each("b", (Act("b"),))), work)
     assert (work.done, [message.nodes for message in sent]) == ([], left)
 
 
