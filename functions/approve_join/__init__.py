@@ -9,8 +9,9 @@ tokens:
 - The step itself publishes the requests for which it had no time.
 
 inject_token makes a token only for a member of a group's MIG, and the API server adds the token's owner,
-this VM's name and id, to each request (`SigningRequest.vm`). A request is approved if it has exactly the
-form that a kubelet sends, is for the Node of the token's owner, and this VM's metadata holds the token.
+this VM's name and id, to each request (`SigningRequest.token_vm`). A request is approved if it has
+exactly the form that a kubelet sends, is for the Node of the token's owner, and this VM's metadata holds
+the token.
 This installation must serve the group's project, and the group must not be being deleted.
 
 A request is denied only if it can never become valid: it has another form, or is for another Node than

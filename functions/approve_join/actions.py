@@ -42,18 +42,23 @@ class Report:
 
     def apply(self, work: Work) -> None:
         request, is_new = self.request, True
-        owner = f" of VM {request.vm}" if request.vm else ""
+        owner = f" of VM {request.token_vm}" if request.token_vm else ""
         text = (
             f"Signing request {request.name} by token {request.token_id}{owner} "
             f"{_VERBS[self.outcome]}: {self.note}."
         )
         # The holder of a token chooses the words of a denial.
         cause = "" if self.outcome == DENIED else self.note
-        key = f"{request.vm or request.token_id}: {cause}"
+        key = f"{request.token_vm or request.token_id}: {cause}"
         with work.best_effort():
             event = Event(f"Join{self.outcome}", text, is_warning=True, key=key)
             is_new = work.cluster.emit_once(self.about, event, work.now)
-        fields = {"group": self.group, "vm": request.vm, "request": request.name, "node": self.node}
+        fields = {
+            "group": self.group,
+            "vm": request.token_vm,
+            "request": request.name,
+            "node": self.node,
+        }
         decision = f"Join{self.outcome}"
         fields |= {"step": routes.APPROVE_JOIN, "decision": decision, "note": self.note}
         write = work.log.warning if self.outcome == NOT_APPROVED else work.log.error

@@ -30,22 +30,25 @@ def decide(observed: ObservedRequests, now: datetime) -> Plan:
     each = tuple(
         Each(one.name, part)
         for one in assessments
-        for part in (tuple(one.list_decisions(now)), (one.build_report(),) * one.is_reported)
+        for part in (
+            tuple(one.list_decisions(now)),
+            (one.build_report(),) if one.is_reported else (),
+        )
         if part
     )
     failed = [one.candidate.error for one in assessments if one.candidate.error is not None]
     message = message_about_requests(Cause.CONTINUED, now, observed.unread)
     unread = (Send(routes.APPROVE_JOIN, (message,)),) if observed.unread else ()
-    first, last = plan_unread(unread, is_repetition=observed.is_repetition)
+    at_once, at_end = plan_unread(unread, is_repetition=observed.is_repetition)
     # The timeline of a group shows the log lines that name it.
     groups = {one.group.uid: one.group for one in observed.candidates if one.group is not None}
     fields = [{"group": group.key, "uid": group.uid} for group in groups.values()]
     return Plan(
         join_outcomes(one.outcome for one in assessments) or "NothingToDo",
-        each=(*first, *each),
+        each=(*at_once, *each),
         errors=(*failed, *observed.errors),
         best_effort=tuple(_plan_triggers(assessments, now)),
-        if_all_succeeded=last,
+        if_all_succeeded=at_end,
         note="; ".join(f"{one.name}: {one.why}" for one in assessments if one.why),
         facts=fields[0] if len(fields) == 1 else {},
         needs_attention=any(one.is_reported or one.outcome == NOT_APPROVED for one in assessments),
@@ -99,7 +102,7 @@ class _Assessment:
 
 
 def _assess(candidate: Candidate, now: datetime) -> _Assessment:
-    request, node, vm = candidate.request, candidate.subject.node, candidate.vm
+    request, node, vm = candidate.request, candidate.subject.node, candidate.node_vm
     if request.is_approved_elsewhere:
         why = (
             f"another approver has approved it ({request.approver}), so a token of the group "
@@ -154,7 +157,7 @@ def _find_obstacle(candidate: Candidate, now: datetime) -> str:
         return f"this installation does not serve the project of group {group.key}"
     if instance is None:
         return f"Compute Engine has no VM {node}"
-    if instance.id != candidate.request.vm_id:
+    if instance.id != candidate.request.token_vm_id:
         return f"its token belongs to an earlier VM {node}"
     if not find_token_of_vm(candidate, now):
         return f"the metadata of VM {node} holds no token"
@@ -167,7 +170,7 @@ def _plan_triggers(assessments: Sequence[_Assessment], now: datetime) -> Iterato
     vms: dict[tuple[str, Cause], dict[str, None]] = {}
     groups: dict[str, AnyGroup] = {}
     for one in assessments:
-        group, vm = one.candidate.group, one.candidate.request.vm
+        group, vm = one.candidate.group, one.candidate.request.token_vm
         if group is None or one.outcome not in (DENIED, NOT_APPROVED):
             continue
         cause = Cause.JOIN_DENIED if one.outcome == DENIED else Cause.JOIN_NOT_APPROVED

@@ -42,21 +42,21 @@ class Candidate:
     """The error if the group or the VM could not be read."""
 
     @property
-    def vm(self) -> str:
+    def node_vm(self) -> str:
         """The VM of the Node: its name up to the first dot."""
         return self.subject.node.partition(".")[0]
 
     @property
     def violation(self) -> str:
         """Why the request can never become valid; empty if it can."""
-        request, vm = self.request, self.vm
+        request, vm = self.request, self.node_vm
         if self.subject.violation:
             return self.subject.violation
         if not find_resource_name(vm):
             return f"{self.subject.node} is not the name of a TPUNodeGroup's VM"
-        if request.vm == vm:
+        if request.token_vm == vm:
             return ""
-        whose = f"VM {request.vm}" if request.vm else "no VM"
+        whose = f"VM {request.token_vm}" if request.token_vm else "no VM"
         return f"it is for the Node of VM {vm}, and its token belongs to {whose}"
 
 
@@ -106,7 +106,7 @@ def find_candidate(work: Work, cache: Cache, name: str) -> Candidate | None:
     if request.is_decided and not request.is_approved_elsewhere:
         return Candidate(request, Subject(""))
     candidate = Candidate(request, read_subject(raw), raw)
-    resource_name = find_resource_name(request.vm)
+    resource_name = find_resource_name(request.token_vm)
     if not resource_name:
         return candidate
     try:
@@ -119,7 +119,7 @@ def find_candidate(work: Work, cache: Cache, name: str) -> Candidate | None:
             return candidate
         if not work.settings.serves(group.spec.project):
             return replace(candidate, is_served=False)
-        instance = cache.find_instance(group, candidate.vm)
+        instance = cache.find_instance(group, candidate.node_vm)
         may_have_joined = candidate.status.counts.joined > 0
         proved_ids = cache.list_proved_ids(group) if instance and may_have_joined else ()
     except CallError as error:

@@ -5,8 +5,8 @@ Triggers:
 - The group was added, or its generation, pause, label or finalizer changed.
 - An insert of one of its resources or a change to its MIG ended, or the insert of a VM failed.
 - A resync.
-- A message of label_node: VMs or Nodes contradict the condition of the MIG, or Accepted is true for a
-  group that is not served any more.
+- A message of label_node or inject_token: VMs or Nodes contradict the condition of the MIG, or Accepted
+  is true for a group that is not served any more.
 - A message of tear_down, which was triggered about a group that is not being deleted.
 
 The first invocation takes ownership (label and finalizer) and inserts policy and template, without

@@ -4,7 +4,8 @@ Triggers:
 
 - A resync, from the sweep or, if the condition TokensInjected is not up to date, from label_node.
 - The end of a VM's insert, start or reset, or its automatic restart.
-- A message that names VMs: from label_node about VMs with stale Nodes, and from the step itself.
+- A message that names VMs: from label_node about VMs with stale or deleted Nodes, and from the step
+  itself.
 
 A resync lists the group's VMs, publishes the names of those that need a token in batches to this step's
 own topic, and writes the condition TokensInjected, which this step owns.

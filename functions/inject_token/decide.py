@@ -40,18 +40,18 @@ def decide(observed: ObservedVms | NothingToInject, now: datetime) -> Plan:
         if (actions := tuple(_plan_injection(observed, vm, now)))
     )
     unread = tuple(_build_messages(observed, observed.unread, now))
-    first, last = plan_unread(unread, is_repetition=observed.is_repetition)
+    at_once, at_end = plan_unread(unread, is_repetition=observed.is_repetition)
     # If no VM fails, an error that an earlier invocation has reported about one of them is over.
     names = [vm.instance.name for vm in observed.vms]
     known = tokens_condition.end_error(observed.group, observed.status, names, now)
     if injections and known != observed.status:
-        last = (WriteStatus(readiness.conclude(observed.group, known, now)), *last)
+        at_end = (WriteStatus(readiness.conclude(observed.group, known, now)), *at_end)
     return Plan(
         "Injecting" if injections else "NothingToDo",
-        each=(*first, *injections),
+        each=(*at_once, *injections),
         errors=observed.errors,
         best_effort=tuple(_plan_forward(observed, now)) if observed.vms else (),
-        if_all_succeeded=last,
+        if_all_succeeded=at_end,
     )
 
 

@@ -23,13 +23,14 @@ The words of this folder, in reading order:
    offers all chips.
 7. A VM *had a Node* (`membership.had_node`) if it certainly had one since its last start.
 8. The slice is *complete* from its first Ready on (``completed_at``).
-9. A VM is *down* if it does not run, and *gone* if it does not exist any more, or if its Node was
+9. A VM is *down* if it does not run (also while it waits for capacity), or was not read and is reported
+   lost, and *gone* if it does not exist any more, or if its Node was
    deleted and it was not found among the members that were read.
 10. It is *lost* if an event reports its end, if it had joined and is down, or if the slice was complete
     and it is gone now and was not before.
 11. The *earlier* entry about a VM (`Status.pending`) has the reason why it was not ready, and since
-    when. It is *outdated* as soon as its VM is read (a loss: if the VM is up again). Otherwise, and of
-    a gone VM, its reason stays.
+    when. It is *outdated* as soon as its VM is read (a loss: if the VM is up again). Otherwise its
+    reason stays; of a gone VM, only a loss does.
 12. A *rejection* is a reason that approve_join has reported. It lasts until the VM joins or stops.
 13. A trigger is *debounced* if the count is left to a later one (`observe.is_debounced`).
 

@@ -202,6 +202,7 @@ def _plan_triggers(
         return
     is_other_size = observed.has_all_vms and len(observed.members) != group.spec.node_count
     is_granted = group.spec.is_bulk and observed.joined and known.has_api_error(Type.MIG_READY)
-    contradicts = is_other_size if known.is_true(Type.MIG_READY) else have_all_joined or is_granted
+    has_vms = have_all_joined or is_granted
+    contradicts = is_other_size if known.is_true(Type.MIG_READY) else has_vms
     if contradicts:
         yield Send(routes.CREATE_RESOURCES, (message_about(group, Cause.FORWARDED, now),))

@@ -51,8 +51,8 @@ class VmFacts:
 
     @property
     def earlier_reason(self) -> Reason | None:
-        """The earlier reason, if nothing contradicts it or the VM is gone. Of a VM that has joined only
-        the ends of VMs remain: its Node shows everything else."""
+        """The earlier reason, while it holds. Of a gone VM only a loss holds. If the VM has joined, only
+        `ENDS` hold: its Node shows everything else."""
         if self.earlier is None or (self.node is not None and self.earlier.why not in ENDS):
             return None
         holds = not (self.is_outdated or self.event_loss is not None)

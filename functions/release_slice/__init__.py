@@ -12,7 +12,8 @@ Triggers:
 `slices.create_or_release.ROWS` decides about each slice, and `need.py` whether it is needed. It is not
 if its JobSet has ended, is gone or being deleted, has no such Job any more, or has been suspended for a
 time that is a setting, or if its Job has completed and is not restarted. The first observation of such a
-slice sets its release deadline, half a minute ahead, and the first one after the deadline (normally by
+slice sets its release deadline, half a minute ahead (a minute while the JobSet is being deleted), and
+the first one after the deadline (normally by
 the sweep's resync) deletes it, when no Pods run on it any more. The delay lets a JobSet that is deleted
 and recreated under the same name keep its slices. Of the slices that are not needed, two kinds are
 deleted without a delay: those that have failed for good and have no ready Node, and those whose deadline

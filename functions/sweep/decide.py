@@ -148,8 +148,10 @@ def is_settled(group: AnyGroup, known: Status) -> bool:
     is_rejected = any(one is not None and one.reason == Reason.INVALID_SPEC for one in conditions)
     if is_rejected or is_refused:
         return known.observed_generation == group.generation
-    if known.is_true(Type.READY) or not group.is_paused:
-        return known.is_true(Type.READY)
+    if known.is_true(Type.READY):
+        return True
+    if not group.is_paused:
+        return False
     has_users_own = isinstance(group, NodeGroup) and group.spec.user_template is not None
     return all(
         resource.state in (State.PENDING, State.GONE)

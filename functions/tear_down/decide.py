@@ -163,8 +163,9 @@ def _plan_delete_of_rest(
     )
     rest = message_about(observed.group, Cause.CONTINUED, now)
     is_all_gone = all(one.resource.state is State.GONE for one in transitions.values())
-    # Nodes that another invocation may be deleting are left to it. Then a resync ends here. The end of
-    # the last delete deletes them itself: otherwise the finalizer would stay until the next resync.
+    # Nodes that another invocation may be deleting are left to it. A resync then stops before the
+    # finalizer. The event about the last delete deletes the Nodes, too: after it, only a resync would
+    # remove the finalizer.
     if nodes and observed.are_nodes_being_deleted(now) and (observed.is_resync or not is_all_gone):
         if is_all_gone:
             return Plan("AwaitingNodes", first=(write,))

@@ -134,7 +134,8 @@ def observe(work: GroupWork) -> Observed:
         if not beginning.is_prepared:
             return beginning
         observed = replace(observed, nodes=beginning.nodes)
-    # Anybody may have written GONE. Policy and template are deleted only after the MIG was not found.
+    # Anybody may have written GONE. It is believed only while policy or template are being deleted,
+    # which begins after a read has not found the MIG.
     if not is_mig_gone or not _list_deleting(work.status):
         observed = _observe_resource(work, observed, MIG)
         is_gone = advance(observed, MIG, work.now).resource.state is State.GONE

@@ -39,9 +39,9 @@ class SigningRequest:
     is_decided: bool
     approver: str
     """The reason of its approval; empty while it is not approved."""
-    vm: str = ""
+    token_vm: str = ""
     """The VM that the token belongs to, by the token's groups; empty if they name none."""
-    vm_id: str = ""
+    token_vm_id: str = ""
 
     @property
     def is_approved_elsewhere(self) -> bool:
@@ -69,8 +69,8 @@ def find_signing_request(raw: Mapping[str, Any]) -> SigningRequest | None:
         created=guess_time(metadata.get("creationTimestamp")) or LONG_AGO,
         is_decided=bool(decisions) or bool(status.get("certificate")),
         approver=decisions.get("Approved", ""),
-        vm=vm,
-        vm_id=vm_id,
+        token_vm=vm,
+        token_vm_id=vm_id,
     )
 
 

@@ -42,7 +42,8 @@ def decided(approver: str = "") -> SigningRequest:
 
 
 UNAVAILABLE = CallError("instances.get", 503, "backendError", "away")
-EARLIER, NOBODYS = replace(candidate().request, vm_id="41"), replace(candidate().request, vm="")
+_REQUEST = candidate().request
+EARLIER, NOBODYS = replace(_REQUEST, token_vm_id="41"), replace(_REQUEST, token_vm="")
 OTHER_VM = f"{RESOURCE}-zz99"
 REPORTED = Status(pending=(Pending(VM, "JoinNotApproved", NOW),))
 NOT_APPROVED = f"label_node JoinNotApproved {VM}"

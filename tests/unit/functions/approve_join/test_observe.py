@@ -223,12 +223,12 @@ def test_an_event_and_a_log_line_about_a_request_name_the_owner_of_its_token(
     assert (event.reason, event.is_warning) == (f"Join{report.outcome}", True)
 
 
-FOREIGN = replace(REPORT, request=replace(REQUEST, vm=""))
+FOREIGN = replace(REPORT, request=replace(REQUEST, token_vm=""))
 SAME_CAUSE: dict[str, tuple[Report, Report, bool]] = {
     "another request": (REPORT, replace(REPORT, request=replace(REQUEST, name="csr-y")), True),
     "another token of the VM": (REPORT, replace(REPORT, request=replace(REQUEST, token_id="x")), True),
     "a denial in other words": (REPORT, replace(REPORT, note="its holder chose these"), True),
-    "another VM": (REPORT, replace(REPORT, request=replace(REQUEST, vm="tng-x")), False),
+    "another VM": (REPORT, replace(REPORT, request=replace(REQUEST, token_vm="tng-x")), False),
     "another token of no VM": (FOREIGN, replace(FOREIGN, request=replace(FOREIGN.request, token_id="x")), False),
     "another obstacle": (REPORTS["not approved"][0], replace(REPORT, outcome="NotApproved", note="other"), False),
 }  # fmt: skip
