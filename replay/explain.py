@@ -45,11 +45,16 @@ CANNOT_OBSERVE = "CannotObserve"
 LOG_SINCE = timedelta(hours=2)
 """How far back the log is read: a settled group gets a resync every hour."""
 MAX_LINES = 150
-"""How many lines are read at most: the sweep writes one a minute."""
+"""How many lines a page has: the sweep writes one a minute."""
+MAX_PAGES = 5
+"""How many pages are read at most. Cloud Logging may end a page early, even without a line, if its
+search takes long."""
 ANSWERED_WITHIN = timedelta(minutes=2)
 """How long the answer to a resync may take, with a cold start and the lag of Cloud Logging."""
 MAX_DETAIL = 120
 """The length of a detail that precedes what to do."""
+_SWEPT = ("Swept", "SweptPartly")
+"""The sweep's outcomes with which it has served all groups but some, also if its line is a warning."""
 _CHECK = "./deploy.sh CLUSTER checks the path. More: docs/troubleshooting.md#nothing-happens"
 
 
@@ -133,8 +138,10 @@ def explain(deps: Dependencies, namespace: str, name: str) -> Explanation:
     topics = decide.list_steps(group, known)
     fields = partial(work_fields, deps, ObjectTrigger(message_about(group, Cause.RESYNC, now)), now)
     steps = tuple(_explain_group_step(one, one.name in topics, group, fields) for one in STEPS)
-    observed, failed, log_error = _read_runs(deps, group, now)
-    found = {step: _find_overdue(group, known, observed.get(step), now) for step in topics}
+    observed, failed, log_error, read_since = _read_runs(deps, group, now)
+    found = {
+        step: _find_overdue(group, known, observed.get(step, read_since), now) for step in topics
+    }
     overdue = {step: at for step, at in found.items() if at is not None and not log_error}
     events, error = [], ""
     try:
@@ -233,28 +240,41 @@ def _list_missed(step: str, plan: Plan, known: Status, observed: Any) -> Iterato
 
 def _read_runs(
     deps: Dependencies, group: AnyGroup, now: datetime
-) -> tuple[dict[str, datetime], dict[str, str], str]:
-    """When each step last succeeded, what has failed since, and why that is not known."""
+) -> tuple[dict[str, datetime], dict[str, str], str, datetime]:
+    """When each step last succeeded, what has failed since, why that is not known, and since when
+    all lines were read."""
     observed: dict[str, datetime] = {}
     failed: dict[str, str] = {}
+    read_since, token = now, ""
+    begun = max(now - LOG_SINCE, group.created)
     query = (
-        f'timestamp>="{render_time(max(now - LOG_SINCE, group.created))}"\n'
+        f'timestamp>="{render_time(begun)}"\n'
         f"{from_functions(deps.settings)}\n"
         f'(jsonPayload.group="{group.key}" OR jsonPayload.step="{routes.SWEEP}")'
     )
-    try:
-        page = deps.logs.list_page([deps.settings.pubsub_project], query, "", newest=MAX_LINES)
-    except API_ERRORS as error:
-        return observed, failed, in_plain_words(error)
-    for entry in page.entries:
-        line, at = read_mapping(entry, "jsonPayload"), guess_time(entry.get("timestamp"))
-        step, has_failed = str(line.get("step")), entry.get("severity") in ("WARNING", "ERROR")
-        if at is not None and (not has_failed or step == routes.SWEEP):
-            observed.setdefault(step, at)
-        elif at is not None and step not in observed:
-            note = f": {line['note']}" if line.get("note") else ""
-            failed.setdefault(step, f"{step} at {at:%H:%M} UTC {line.get('decision')}{note}")
-    return observed, failed, ""
+    for _ in range(MAX_PAGES):
+        try:
+            page = deps.logs.list_page([deps.settings.pubsub_project], query, token, MAX_LINES)
+        except API_ERRORS as error:
+            return observed, failed, in_plain_words(error), read_since
+        for entry in page.entries:
+            line, at = read_mapping(entry, "jsonPayload"), guess_time(entry.get("timestamp"))
+            step, has_failed = str(line.get("step")), entry.get("severity") in ("WARNING", "ERROR")
+            read_since = at or read_since
+            if at is not None and (not has_failed or line.get("decision") in _SWEPT):
+                observed.setdefault(step, at)
+            elif at is not None and step not in observed:
+                note = f": {line['note']}" if line.get("note") else ""
+                failed.setdefault(step, f"{step} at {at:%H:%M} UTC {line.get('decision')}{note}")
+        token = page.next_token
+        if not token:
+            return observed, failed, "", begun
+    unread = (
+        ""
+        if observed or failed
+        else "Cloud Logging has found no line, and has not searched to the end"
+    )
+    return observed, failed, unread, read_since
 
 
 def _find_overdue(
@@ -386,9 +406,11 @@ def _describe_overdue(explanation: Explanation, subject: str) -> Iterator[str]:
     since = f"{seen:%H:%M} UTC ({render_age(now - seen)} ago)" if seen else due
     yield f"{subject} by its status, which {steps} has not refreshed since {since}."
     swept = observed.get(routes.SWEEP)
-    if failed := [text for step, text in explanation.failed.items() if step in overdue]:
-        what = "; ".join(failed)
-        yield f"It runs and fails: {what}. More: docs/troubleshooting.md#decisions-in-the-log"
+    failed = [text for step, text in explanation.failed.items() if step in overdue]
+    if failed or routes.SWEEP in explanation.failed:
+        what = "; ".join(failed or [explanation.failed[routes.SWEEP]])
+        who = "It" if failed else "The sweep"
+        yield f"{who} runs and fails: {what}. More: docs/troubleshooting.md#decisions-in-the-log"
     elif swept is not None and now - swept < ANSWERED_WITHIN + TICK:
         yield f"The sweep runs, but its messages do not reach {steps}. {_CHECK}"
     elif observed:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from functools import cache
@@ -15,6 +15,7 @@ import pytest
 from local.base.http import Response
 from local.cloud.simulation import Options
 from local.vm import agents
+from replay.cloud_logging import Page
 from shared.base.timestamps import render_time
 from tests.support.harness import Harness, ProcessKilled
 from tests.unit.replay.tool import ALONE, Tool, example, training
@@ -383,6 +384,65 @@ def test_a_step_that_does_not_run_or_fails_is_named_beside_the_stockout(
     code, lines = _first_lines(tool)
     assert (code, lines[1][: len(line)]) == (1, line)
     assert lines[0].startswith("default/training has not been Ready for 11m by its status, which ")
+
+
+def test_a_sweep_that_fails_is_named_where_steps_are_not_triggered() -> None:
+    tool = _hour()
+    tool.harness.simulation.gce.faults.set_capacity("us-central1-c", "tpu7x", 0)
+    tool.harness.apply(training())
+    _after(tool, 240, 0, CAPACITY[0].format("{} 4m"), CAPACITY[1])
+    tool.harness.hooks.instead = lambda step, call: (
+        FORBIDDEN if step == "sweep" and call.startswith("GET /apis/tpu.google") else None
+    )
+    tool.harness.run_for(timedelta(minutes=15))
+    code, lines = _first_lines(tool)
+    assert (code, lines[1][:41]) == (1, "The sweep runs and fails: sweep at 00:18 ")
+
+
+def _hide_first_page(tool: Tool) -> None:
+    """Cloud Logging may end a page before it has found a line."""
+    read = tool.logs.list_page
+
+    def list_page(projects: Sequence[str], query: str, token: str, newest: int = 0) -> Page:
+        if not token:
+            return Page((), "next")
+        return read(projects, query, token.removeprefix("next"), newest)
+
+    tool.logs.list_page = list_page  # type: ignore[method-assign]
+
+
+def _hide_all_pages(tool: Tool) -> None:
+    tool.logs.list_page = lambda *_, **__: Page((), "next")  # type: ignore[method-assign]
+
+
+def _write_lines(tool: Tool, number: int) -> None:
+    line = {"severity": "INFO", "step": "inject_token", "group": "default/training"}
+    for _ in range(number):
+        tool.logs.stand_in.write_line("tpu-functions-inject-token", line)
+
+
+@pytest.mark.parametrize(
+    "change, last",
+    [
+        (_hide_first_page, "The sweep triggers label_node at "),
+        (lambda tool: _write_lines(tool, 200), "The sweep triggers label_node at "),
+        (lambda tool: _write_lines(tool, 1000), "The sweep triggers label_node at "),
+        (_hide_all_pages, "Whether the steps still run is not known: Cloud Logging has found no "),
+    ],
+)
+def test_a_run_that_was_not_read_is_not_called_missing(
+    change: Callable[[Tool], None], last: str
+) -> None:
+    tool = _hour()
+    _ready(tool)
+    tool.harness.run_for(timedelta(minutes=70))
+    change(tool)
+    code, lines = _first_lines(tool)
+    assert (code, lines[0][:34], lines[-1][: len(last)]) == (
+        0,
+        "default/training has been Ready fo",
+        last,
+    )
 
 
 def test_a_rejected_call_that_is_retried_is_the_cause_and_no_lost_message() -> None:
