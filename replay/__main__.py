@@ -1,5 +1,6 @@
 """``python -m replay``, and ``kubectl-tng`` as one file."""
 
+import io
 import os
 import sys
 from pathlib import Path
@@ -18,6 +19,8 @@ def run_plugin() -> None:
 
 def _run(name: str) -> None:
     """Run by this name; shells complete the program by the name of its file."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a locale may lack characters of others' texts
     is_completion = VARIABLE in os.environ or any("-completion" in word for word in sys.argv[1:])
     try:
         app(prog_name=PROGRAM if is_completion else name)

@@ -218,7 +218,7 @@ def print_rows(
     for number, (cells, details) in enumerate([(head, ()), *lines] if lines else ()):
         line, used = "" if number else before, 0
         for cell, size in zip(cells, sizes, strict=True):
-            if used + len(cell) > find_width():
+            if used and used + len(cell) > find_width():
                 line, used = f"{line.rstrip()}\n{_INDENT}", len(_INDENT)
             line += f"{_paint(cell, _BOLD if number == 0 else _STYLES.get(cell))}"
             gap = " " * (max(0, size - len(cell)) + len(_GAP))

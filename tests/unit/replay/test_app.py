@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import sys
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from pathlib import Path
@@ -12,10 +14,12 @@ import typer
 from google.auth.exceptions import RefreshError
 from typer.testing import CliRunner, Result
 
+from replay import __main__
 from replay.app import app
 from replay.dependencies import with_default_kubeconfig
 from replay.errors import in_plain_words
 from replay.explain import STEPS
+from replay.output import print_rows
 from replay.text import printable, render_age
 from shared.ports.errors import About, CallError, OutOfTimeError
 from shared.ports.kubernetes.access import AccessError
@@ -183,3 +187,19 @@ def test_an_age_is_in_its_largest_unit(seconds: int, text: str) -> None:
 
 def test_control_characters_are_not_printable() -> None:
     assert printable("a\x1b[31mb\nc\u202ed\x9bé\r") == "a\ufffd[31mb c\ufffdd\ufffdé "
+
+
+def test_a_character_that_the_locale_lacks_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    printed = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(printed, "ascii"))
+    monkeypatch.setattr(__main__, "app", lambda **_: print("Z\xfcrich"))
+    __main__._run("tng")
+    assert printed.getvalue() == b"Z?rich\n"
+
+
+def test_a_name_that_is_wider_than_the_terminal_is_on_one_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    print_rows(("ABOUT", "CAUSE"), [(("x" * 41, "Resync"), ())])
+    assert capsys.readouterr().out.splitlines() == ["ABOUT   CAUSE", "x" * 41, "    Resync"]
