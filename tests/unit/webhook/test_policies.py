@@ -130,6 +130,9 @@ def test_a_workload_is_reviewed_by_its_mark_also_to_remove_what_was_injected(
     has_variables = mark != "disabled"
     unmarked = {"object": stateful_set(), "oldObject": injected}
     assert evaluate(expression, unmarked) is has_variables
+    # gke-tpu-env-injector knows no value but enabled.
+    made["metadata"][kind] = {"gke-tpu-env-injector.aaronbatilo.dev/inject": mark}
+    assert evaluate(expression, {"object": made, "oldObject": None}) is (mark == "enabled")
 
 
 @pytest.mark.parametrize(
