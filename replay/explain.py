@@ -416,7 +416,10 @@ def _describe_overdue(explanation: Explanation, subject: str) -> Iterator[str]:
     elif observed:
         yield f"The sweep does not run either: messages do not reach the functions. {_CHECK}"
     else:
-        yield f"The log has no run of any function, or is not in PUBSUB_PROJECT. {_CHECK}"
+        yield (
+            "The log has no run of any function, or PUBSUB_PROJECT or TOPIC_PREFIX is not the "
+            f"installation's. {_CHECK}"
+        )
     if explanation.changed:
         yield f"The status is of an earlier time. {explanation.changed}"
     elif explanation.ready is not None and all(one.has_observed for one in explanation.steps):
