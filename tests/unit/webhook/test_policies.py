@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +116,33 @@ def test_a_marked_deployment_is_rejected_without_a_review_of_the_webhook(
     within = {"metadata": {"labels": namespace}}
     assert ("was unavailable" in refusal(MARKED, "CREATE", made, namespace=within)) is is_rejected
     assert refusal(MARKED, "CREATE", Answered(made).target, namespace=within) == ""
+    made["metadata"]["labels"] = {"gke-tpu-env-injector.aaronbatilo.dev/inject": mark}
+    assert bool(refusal(MARKED, "CREATE", made, namespace=within)) is (mark == "enabled")
+
+
+@pytest.mark.parametrize(
+    "path, value, is_rejected",
+    [
+        (("metadata", "finalizers"), ["example.com/f"], False),
+        (("metadata", "labels", "app"), "train", False),
+        (("spec", "template", "spec", "hostNetwork"), True, True),
+        (("metadata", "labels", "tpu-functions.dev/inject"), "enabled", True),
+        (("metadata", "annotations"), {"tpu-functions.dev/inject": "enabled"}, True),
+    ],
+)
+def test_an_update_that_changes_no_pods_is_not_rejected(
+    path: tuple[str, ...], value: Any, is_rejected: bool
+) -> None:
+    stored = stateful_set(labels={"tpu-functions.dev/inject": "disabled"})
+    changed = deepcopy(stored)
+    part = changed
+    for key in path[:-1]:
+        part = part[key]
+    part[path[-1]] = value
+    denied = refusal(
+        MARKED, "UPDATE", changed, old=stored, namespace={"metadata": {"labels": MARK}}
+    )
+    assert bool(denied) is is_rejected
 
 
 @pytest.mark.parametrize("mark, is_reviewed", [("enabled", True), ("disabled", True), ("", False)])
