@@ -5,7 +5,7 @@ steps last ran is in their log.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
@@ -138,6 +138,10 @@ def explain(deps: Dependencies, namespace: str, name: str) -> Explanation:
     topics = decide.list_steps(group, known)
     fields = partial(work_fields, deps, ObjectTrigger(message_about(group, Cause.RESYNC, now)), now)
     steps = tuple(_explain_group_step(one, one.name in topics, group, fields) for one in STEPS)
+    ready = known.conditions.get(Type.READY)
+    if not deps.settings.installation_id and ready and ready.reason == Reason.OTHER_INSTALLATION:
+        # Here it is not known which installation it is: the steps would refuse what is observed.
+        steps = tuple(replace(one, missed=(), ready=None) for one in steps)
     observed, failed, log_error, read_since = _read_runs(deps, group, now)
     found = {
         step: _find_overdue(group, known, observed.get(step, read_since), now) for step in topics

@@ -399,6 +399,19 @@ def test_a_sweep_that_fails_is_named_where_steps_are_not_triggered() -> None:
     assert (code, lines[1][:41]) == (1, "The sweep runs and fails: sweep at 00:18 ")
 
 
+def test_another_installation_is_not_called_out_of_date_by_a_tool_that_does_not_know_its_own() -> (
+    None
+):
+    tool = _hour()
+    _foreign(tool)
+    tool.harness.run_for(timedelta(minutes=70))
+    mine = tool.harness.settings["admin"]
+    tool.harness.settings["admin"] = replace(mine, installation_id="")
+    _after(
+        tool, 1, 0, "{} 42m (OtherInstallation): The cluster is not the one of this installation"
+    )
+
+
 def _hide_first_page(tool: Tool) -> None:
     """Cloud Logging may end a page before it has found a line."""
     read = tool.logs.list_page
