@@ -242,7 +242,7 @@ check_cluster() {
     add_problem "you are not an administrator of the cluster" "kubectl create clusterrolebinding you-admin --clusterrole=cluster-admin --user=YOU"
   [ -z "$jobsets" ] || [ "$mode" = destroy ] || kubectl get customresourcedefinitions jobsets.jobset.x-k8s.io >/dev/null 2>&1 ||
     add_problem "jobset_provider is $jobsets, but JobSet is not installed in the cluster" "https://jobset.sigs.k8s.io/docs/installation"
-  [ "$mode" = destroy ] || [ "$minor" -ge 28 ] || ! grep -qs /inject-env "$overlay/kustomization.yaml" ||
+  [ "$mode" = destroy ] || [ "$minor" -ge 28 ] || ! grep -qs '^[^#]*/inject-env' "$overlay/kustomization.yaml" ||
     add_problem "Kubernetes 1.$minor does not number the Pods of StatefulSets, so inject-env would give them no TPU_WORKER_ID" "upgrade the cluster to 1.28 or newer, or remove inject-env from $overlay/kustomization.yaml (docs/injection.md)"
   [ "$mode" = destroy ] || ! $is_gke || [ "$jobsets" = gke ] ||
     echo "this cluster is on GKE: no VM of a TPUNodeGroup can join it by kubeadm; for slices of JobSets, set jobset_provider = \"gke\" (docs/install.md, A cluster)"
