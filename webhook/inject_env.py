@@ -88,7 +88,9 @@ def inject(
         return AdmissionResponse(patch=tuple(_take_back(workload)))
     environment, problems = _find_environment(workload, settings)
     if problems and settings.is_strict:
-        known = _list_stored_problems(request, stored, workload, settings)
+        known = _list_stored_problems(
+            request, stored, workload, settings, is_namespace_marked=is_namespace_marked
+        )
         added = [problem for problem in problems if problem not in known]
         if added:
             return AdmissionResponse(refusal="; ".join(added))
@@ -112,15 +114,18 @@ def _list_stored_problems(
     stored: Workload | None,
     workload: Workload,
     settings: InjectionSettings,
+    *,
+    is_namespace_marked: bool,
 ) -> tuple[str, ...]:
     """The problems that the stored workload of an update has, if it was reviewed: not if it has opted
-    out, and not if only the update marks it."""
+    out, and not if only the update marks it. In a marked namespace its mark may be this review's own,
+    in a second call."""
     if stored is None:
         return ()
     own = request.old["metadata"]
     has_opted_out = _is_marked(own, (INJECT,), DISABLED) or _has_opted_out(stored, own)
     is_newly_marked = _has_mark(request.target["metadata"], workload) and not _has_mark(own, stored)
-    if has_opted_out or is_newly_marked:
+    if has_opted_out or (is_newly_marked and not is_namespace_marked):
         return ()
     return _find_environment(stored, settings)[1]
 

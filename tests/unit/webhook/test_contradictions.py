@@ -81,6 +81,11 @@ def test_an_update_is_rejected_in_strict_mode_only_for_problems_that_are_new() -
     unchanged = Answered(annotated, is_strict=True, operation="UPDATE", oldObject=stored)
     warning = "topology 2x2x2 needs 2 Pods, and there is 1; set their number to 2"
     assert (unchanged.response["allowed"], unchanged.warnings) == (True, [warning])
+    # The API server calls again when another webhook has changed the object.
+    again: dict[str, Any] = {"is_strict": True, "operation": "UPDATE", "oldObject": stored}
+    within = Answered(annotated, is_namespace_marked=True, **again).target
+    repeated = Answered(within, is_namespace_marked=True, **again)
+    assert (within != annotated, repeated.response["allowed"]) == (True, True)
     scaled = stateful_set(replicas=3, pod=TWO_HOSTS)
     changed = Answered(scaled, is_strict=True, operation="UPDATE", oldObject=stored)
     assert changed.response["status"]["message"] == (
