@@ -51,11 +51,17 @@ class JobSetExplanation:
         name = f"JobSet {self.namespace}/{self.name} {self.state}"
         if not self.steps:
             return f"{name}: none of its Pods waits for a slice, and it has no slice."
-        waiting = [one for one in self.steps if one.step == provision_slice.STEP.name and one.about]
-        slices = [one for one in self.steps if one.step == release_slice.STEP.name and one.about]
-        counts = f"{count(len(waiting), 'Pod')} waiting for a slice, {count(len(slices), 'slice')}"
-        note = next((one.note for one in self.steps if one.note), "")
+        counts = (
+            f"{self._count(provision_slice.STEP.name, 'Pod')} waiting for a slice, "
+            f"{self._count(release_slice.STEP.name, 'slice')}"
+        )
+        note = next((one.note for one in self.steps if one.note), "").rstrip(".")
         return f"{name}: {counts}{f'. {note}' if note else ''}."
+
+    def _count(self, step: str, noun: str) -> str:
+        own = [one for one in self.steps if one.step == step]
+        is_known = all(one.about for one in own)  # an error of a list is about no object
+        return count(len(own), noun) if is_known else f"an unknown number of {noun}s"
 
     @property
     def is_whole(self) -> bool:

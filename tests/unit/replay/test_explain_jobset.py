@@ -130,6 +130,9 @@ def test_an_error_of_gke_is_reported_with_its_message() -> None:
         == "Error: a step could not observe, or does not run; the lines above say why\n"
     )
     assert result.stdout.count("CannotObserve") == 2
+    cause = result.stdout.splitlines()[0]
+    assert ": 1 Pod waiting for a slice, an unknown number of slices. the call " in cause
+    assert cause.endswith(" cluster's project.")
     assert "You need the role roles/container.clusterViewer" in result.stdout
 
 
