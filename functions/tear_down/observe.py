@@ -251,7 +251,8 @@ def _observe_resource(work: GroupWork, observed: ObservedRemains, kind: str) -> 
     try:
         found = KINDS[kind].find(work.gce, group.spec, group.resource_name)
     except CallError as error:
-        if not is_absent or error.reason is None:
+        is_nowhere = error.is_of_unknown_place and resource.is_unseen
+        if not (is_absent or is_nowhere) or error.reason is None:
             raise
     if found is None and given is not None and work.settings.serves(given.project):
         # The recorded place can be wrong. What is found at the spec's is recorded, and deleted then.

@@ -122,6 +122,13 @@ class Resource:
         error = self.error if self.state is State.FAILED else None
         return error is not None and error.reason == Reason.REFUSED and error.code in BAD_REQUESTS
 
+    @property
+    def is_unseen(self) -> bool:
+        """Whether Compute Engine has accepted no insert of it, as far as the status shows: where it did,
+        the zone or region exists, even if it is hidden from the project now."""
+        is_uncreated = self.state in (State.PENDING, State.CREATING, State.FAILED)
+        return is_uncreated and not (self.uri or self.operation)
+
     def enter(self, state: State, now: datetime, *, uri: str = "") -> Resource:
         """The resource in another state.
 

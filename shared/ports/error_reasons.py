@@ -68,6 +68,10 @@ class _Rule:
 NOT_READY = "resourceNotReady"
 """Compute Engine's code for a resource that another operation is changing."""
 
+UNKNOWN_PLACE = re.compile(r"Unknown (zone|region)\b")
+"""In Compute Engine's error (400) about a zone or region that does not exist, or that the project may
+not use any more: some zones are open only to selected projects. The second may still have resources."""
+
 BAD_REQUESTS = frozenset({"invalid", "required", "badRequest", "INVALID_FIELD_VALUE"})
 """Compute Engine's codes for a request that it rejects (400) whenever it is repeated: the rows of
 tests/data/gce-refusals.yaml, and the codes of operations."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from shared.ports.error_reasons import ErrorKind, classify_answer
+from shared.ports.error_reasons import UNKNOWN_PLACE, ErrorKind, classify_answer
 
 UNPARSABLE = "unparsable"
 """The code of an answer that cannot be parsed. Such an error is transient."""
@@ -46,6 +46,11 @@ class CallError(Exception):
     def is_stale(self) -> bool:
         """Whether the answer shows that an observation is stale: the step observes again."""
         return self.kind in (ErrorKind.ABSENT, ErrorKind.CONFLICT)
+
+    @property
+    def is_of_unknown_place(self) -> bool:
+        """Whether Compute Engine knows no such zone or region, or hides it from the project."""
+        return self.http == 400 and UNKNOWN_PLACE.search(self.message) is not None
 
     def of(self, name: str) -> CallError:
         """The same error with the name of the object that the call was about, also in its text."""

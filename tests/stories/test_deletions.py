@@ -12,10 +12,11 @@ from typing import Any, Literal
 import pytest
 
 from functions import tear_down
-from local.cloud.simulation import Options
+from local.base.http import Response
+from local.cloud.simulation import PROJECT, Options
 from local.gce.inventory import Inventory
 from local.gce.timings import Timings
-from shared.base.names import RESOURCE_NAME_LABEL
+from shared.base.names import RESOURCE_NAME_LABEL, VM_ID_LABEL
 from shared.base.reasons import REASONS, Reason
 from shared.frame.step import handle
 from shared.ports.errors import CallError
@@ -23,7 +24,7 @@ from shared.ports.gce.calls import Gce
 from shared.ports.gce.values import Policy
 from shared.triggers.message import Cause, Message
 from tests.stories import helpers
-from tests.stories.helpers import HOUR, MINUTE, NAME, SPOT, STANDARD
+from tests.stories.helpers import HOUR, MINUTE, NAME, SPOT, STANDARD, TWO_SINGLE
 from tests.support.harness import Harness, ProcessKilled
 from tests.support.manifests import manifest
 
@@ -307,3 +308,42 @@ def test_a_group_with_a_mistyped_zone_is_deleted_within_seconds(after: float) ->
     helpers.until_gone(harness, timeout=timedelta(seconds=20))
     harness.run_for(10 * MINUTE)
     assert harness.leftovers() == []
+
+
+OWN_TEMPLATE = {
+    **TWO_SINGLE,
+    "instanceConfig": None,
+    "bootstrapKubernetes": None,
+    "instanceTemplateURI": f"projects/{PROJECT}/global/instanceTemplates/my-template",
+}
+
+
+@pytest.mark.parametrize("change", [{}, OWN_TEMPLATE], ids=["BULK", "own template"])
+def test_a_slice_in_a_zone_that_is_hidden_from_the_project_is_not_gone(
+    change: dict[str, Any],
+) -> None:
+    """Some zones are open to selected projects. When that ends, Compute Engine answers as for a zone
+    that does not exist, and the VMs may still run."""
+    message = "Invalid value for field 'zone': 'us-central1-c'. Unknown zone."
+    error = {"code": 400, "message": message, "errors": [{"reason": "invalid"}]}
+    unknown = Response(400, {}, json.dumps({"error": error}).encode())
+    identity = helpers.by_other_means if change else None
+    harness = Harness(helpers.vm_options(identity=identity))
+    if change:
+        helpers.create_template(harness, helpers.template())
+    helpers.ready_slice(harness, manifest(**change))
+    first, *_ = nodes = sorted(helpers.nodes(harness))
+    harness.hooks.instead = lambda _, call: unknown if "/zones/" in call else None
+    helpers.patch(harness, f"/api/v1/nodes/{first}", {"metadata": {"labels": {VM_ID_LABEL: None}}})
+    harness.run_for(2 * HOUR)
+    assert sorted(helpers.nodes(harness)) == nodes
+    assert helpers.entry(harness, "managedInstanceGroup")["state"] == "Ready"
+    harness.delete(NAME)
+    harness.run_for(10 * MINUTE)
+    assert helpers.condition_of(harness)[1] == "Refused"
+    assert message in helpers.condition_of(harness)[2]
+    assert len(helpers.vms(harness)) == 2
+    harness.hooks.instead = lambda _, _call: None
+    helpers.until_gone(harness)
+    harness.run_for(10 * MINUTE)
+    assert [one for one in harness.leftovers() if "my-template" not in one] == []

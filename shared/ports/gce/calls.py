@@ -6,7 +6,6 @@ retries are off (Pub/Sub retries, and the budget counts). Methods return small v
 list is a call of its own, with a deadline and a count of its own.
 """
 
-import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
@@ -41,8 +40,6 @@ PAGE_SIZE = 500
 MEMBERS_KEPT_FOR = timedelta(minutes=1)
 """How long a process keeps the list of a MIG's members. It proves membership only: a VM that it lacks is
 searched for in a new list. Ids of VMs are never reused."""
-_UNKNOWN_PLACE = re.compile(r"Unknown (zone|region)")
-"""In the error (400) about a zone or region that does not exist, and so has no resources."""
 _KINDS = {
     "resource_policies": (POLICIES, "resource_policy"),
     "instance_templates": (TEMPLATES, "instance_template"),
@@ -220,7 +217,7 @@ class Gce:
             answer = self._call(service, method, **request)
             return parse(answer) if answer else None
         except CallError as error:
-            if error.kind is ErrorKind.ABSENT or _UNKNOWN_PLACE.search(error.message):
+            if error.kind is ErrorKind.ABSENT:
                 return None
             raise
 
