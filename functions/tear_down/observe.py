@@ -135,8 +135,11 @@ def observe(work: GroupWork) -> Observed:
             return beginning
         observed = replace(observed, nodes=beginning.nodes)
     # Anybody may have written GONE. It is believed only while policy or template are being deleted,
-    # which begins after a read has not found the MIG.
-    if not is_mig_gone or not _list_deleting(work.status):
+    # which begins after a read has not found the MIG. If something uses them, it may be the MIG: a late
+    # insert has created it since.
+    deleting = [one for _, one in _list_deleting(work.status)]
+    is_in_use = any(one.error and one.error.reason == Reason.IN_USE for one in deleting)
+    if not is_mig_gone or not deleting or is_in_use:
         observed = _observe_resource(work, observed, MIG)
         is_gone = advance(observed, MIG, work.now).resource.state is State.GONE
         if observed.found.get(MIG) is not None and not is_gone:

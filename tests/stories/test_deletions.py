@@ -347,3 +347,25 @@ def test_a_slice_in_a_zone_that_is_hidden_from_the_project_is_not_gone(
     helpers.until_gone(harness)
     harness.run_for(10 * MINUTE)
     assert [one for one in harness.leftovers() if "my-template" not in one] == []
+
+
+def test_a_mig_that_a_late_insert_creates_during_the_deletion_is_deleted() -> None:
+    """Compute Engine refuses to delete template and policy while it uses them."""
+    harness = helpers.ready()
+    (path,) = helpers.of_kind(harness, "instanceGroupManagers")
+    sent = {"name", "description", "baseInstanceName", "instanceTemplate", "targetSize"}
+    sent |= {"targetSizePolicy", "instanceLifecyclePolicy", "resourcePolicies"}
+    body = {key: one for key, one in helpers.get(harness, path).items() if key in sent}
+
+    def insert_first(_step: str, call: str) -> None:
+        if call.startswith("DELETE") and ("instanceTemplates" in call or "resourcePolicies" in call):
+            harness.hooks.before = lambda _step, _call: None
+            harness.simulation.gce.faults.act_as_user("POST", path.rpartition("/")[0], body)
+
+    harness.hooks.before = insert_first
+    harness.delete(NAME)
+    harness.run_for(3 * MINUTE)
+    assert len(helpers.vms(harness)) == 2
+    helpers.until_gone(harness)
+    harness.run_for(10 * MINUTE)
+    assert harness.leftovers() == []
