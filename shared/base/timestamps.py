@@ -24,11 +24,13 @@ def find_time(text: str | None) -> datetime | None:
 
 
 def guess_time(value: Any) -> datetime | None:
-    """Parse the time in a field that others write: an invalid time counts as absent."""
+    """Parse the time in a field that others write: an invalid time counts as absent, and so does one to
+    which no minute can be added, or from which none subtracted."""
     try:
-        return find_time(value) if isinstance(value, str) else None
+        found = find_time(value) if isinstance(value, str) else None
     except ValueError:
         return None
+    return found if found is not None and 1 < found.year < 9999 else None
 
 
 def render_time(moment: datetime) -> str:

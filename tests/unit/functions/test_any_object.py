@@ -130,6 +130,10 @@ LATER_VERSION["resources"][MIG]["error"]["reason"] = "UnknownReason"
 LATER_VERSION["resources"]["network"] = {"name": "x", "state": "Ready"}
 LATER_VERSION["conditions"].append({**FULL["conditions"][0], "type": "NetworkReady"})
 LATER_VERSION["pending"][0]["why"] = "Overheated"
+FAR = copy.deepcopy(FULL)
+FAR["maxRunSeconds"] = 10**18
+FAR["conditions"] = [{**one, "status": "True"} for one in FULL["conditions"]]
+FAR["pending"] = [{"name": B, "why": "NodeNotReady", "since": "9999-12-31T23:59:59Z"}]
 STATUSES = mutated(FULL) | JSON
 METADATA = raw_group(labels={"a": "b"}, annotations={"tpu-functions.dev/paused": "true"})[
     "metadata"
@@ -192,6 +196,7 @@ def check(raw: dict[str, Any]) -> None:
 @settings(max_examples=150)
 @given(raw=STATUSES)
 @example(raw=LATER_VERSION)
+@example(raw=FAR)
 @pytest.mark.parametrize("deleting", [False, True], ids=["active", "deleting"])
 def test_a_status_of_any_shape_stops_no_step(deleting: bool, raw: Any) -> None:
     check({**raw_group(deleting=deleting), "status": raw})
