@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from functions.create_resources.resource_conditions import CreationReport
 from shared.base.reasons import Reason
 from shared.node_groups.node_group import NodeGroup, Spec, UnreadableGroup
-from shared.node_groups.resources import KINDS, Found, find_operation
+from shared.node_groups.resources import KINDS, Found, find_operation, find_resource
 from shared.node_groups.status import MIG, TEMPLATE, State, Status, Type
 from shared.node_groups.work import GroupWork
 from shared.ports.gce.values import ManagedInstance, Mig, Operation
@@ -97,7 +97,10 @@ def observe(work: GroupWork) -> ObservedResources | ObservedUnreadable:
 def _find(work: GroupWork, spec: Spec, kind: str) -> Found | None:
     if kind == TEMPLATE and spec.user_template is not None:
         return work.gce.find_template(spec.user_template)
-    return KINDS[kind].find(work.gce, spec, work.group.resource_name)
+    entry = work.status.resources.get(kind)
+    # The insert in a zone or region that does not exist is rejected with the field of the spec.
+    is_unseen = entry is not None and entry.is_unseen
+    return find_resource(work.gce, spec, kind, work.group.resource_name, may_be_nowhere=is_unseen)
 
 
 def _must_read(work: GroupWork, spec: Spec, kind: str) -> bool:

@@ -11,7 +11,7 @@ from shared.frame.plan import StepRefused
 from shared.node_groups import lifecycle
 from shared.node_groups.membership import may_match
 from shared.node_groups.node_group import NodeGroup, UnreadableGroup
-from shared.node_groups.resources import KINDS, Found, find_operation
+from shared.node_groups.resources import KINDS, Found, find_operation, find_resource
 from shared.node_groups.status import MIG, TEMPLATE, Resource, State, Status
 from shared.node_groups.work import GroupWork
 from shared.ports.errors import CallError, OutOfTimeError
@@ -252,14 +252,15 @@ def _observe_resource(work: GroupWork, observed: ObservedRemains, kind: str) -> 
     group, given = observed.group, observed.group.given
     found: Found | None = None
     try:
-        found = KINDS[kind].find(work.gce, group.spec, group.resource_name)
+        found = find_resource(
+            work.gce, group.spec, kind, group.resource_name, may_be_nowhere=resource.is_unseen
+        )
     except CallError as error:
-        is_nowhere = error.is_of_unknown_place and resource.is_unseen
-        if not (is_absent or is_nowhere) or error.reason is None:
+        if not is_absent or error.reason is None:
             raise
     if found is None and given is not None and work.settings.serves(given.project):
         # The recorded place can be wrong. What is found at the spec's is recorded, and deleted then.
-        found = KINDS[kind].find(work.gce, given, group.resource_name)
+        found = find_resource(work.gce, given, kind, group.resource_name, may_be_nowhere=True)
         corrected = replace(resource, uri=found.uri if found is not None else resource.uri)
         observed = replace(observed, status=observed.status.with_resource(kind, corrected))
     observed = replace(observed, found={**observed.found, kind: found})

@@ -8,7 +8,7 @@ from shared.base.names import MIGS, POLICIES, TEMPLATES
 from shared.base.topology import Machine, find_machine
 from shared.node_groups.node_group import InstanceConfig, NodeGroup, Spec
 from shared.node_groups.status import MIG, POLICY, TEMPLATE, Resource
-from shared.ports.errors import About
+from shared.ports.errors import About, CallError
 from shared.ports.gce.calls import Gce
 from shared.ports.gce.values import Mig, Operation, Policy, Template, TemplateRef
 
@@ -67,6 +67,19 @@ KINDS: Mapping[str, ResourceKind] = {
 def find_kind(about: About) -> str | None:
     """The kind of a group's resource that a call was about."""
     return next((kind for kind, one in KINDS.items() if one.collection == about.kind), None)
+
+
+def find_resource(
+    gce: Gce, spec: Spec, kind: str, name: str, *, may_be_nowhere: bool
+) -> Found | None:
+    """The resource of this kind and name. ``may_be_nowhere``: in a zone or region that Compute Engine
+    does not know, there is none."""
+    try:
+        return KINDS[kind].find(gce, spec, name)
+    except CallError as error:
+        if may_be_nowhere and error.is_of_unknown_place:
+            return None
+        raise
 
 
 def find_operation(gce: Gce, spec: Spec, kind: str, resource: Resource) -> Operation | None:

@@ -293,7 +293,7 @@ def test_finalizers_of_others_are_named_when_nothing_else_is_left() -> None:
     assert helpers.condition_of(harness) == ("False", "OtherFinalizers", text)
 
 
-@pytest.mark.parametrize("after", [49, 400])
+@pytest.mark.parametrize("after", [49, 400, 7500])
 def test_a_group_with_a_mistyped_zone_is_deleted_within_seconds(after: float) -> None:
     """Compute Engine rejects each call about a zone that does not exist, reads included."""
     harness = Harness()
@@ -304,6 +304,7 @@ def test_a_group_with_a_mistyped_zone_is_deleted_within_seconds(after: float) ->
     helpers.until_reason(harness, "Refused", timeout=MINUTE)
     assert helpers.condition_of(harness)[2].startswith("spec.nodeLocation: ")
     harness.run_for(timedelta(seconds=after))
+    assert helpers.condition_of(harness)[2].startswith("spec.nodeLocation: ")
     harness.delete(NAME)
     helpers.until_gone(harness, timeout=timedelta(seconds=20))
     harness.run_for(10 * MINUTE)
@@ -358,7 +359,9 @@ def test_a_mig_that_a_late_insert_creates_during_the_deletion_is_deleted() -> No
     body = {key: one for key, one in helpers.get(harness, path).items() if key in sent}
 
     def insert_first(_step: str, call: str) -> None:
-        if call.startswith("DELETE") and ("instanceTemplates" in call or "resourcePolicies" in call):
+        if call.startswith("DELETE") and (
+            "instanceTemplates" in call or "resourcePolicies" in call
+        ):
             harness.hooks.before = lambda _step, _call: None
             harness.simulation.gce.faults.act_as_user("POST", path.rpartition("/")[0], body)
 
