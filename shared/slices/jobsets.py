@@ -256,8 +256,9 @@ def find_split_violation(leader: Leader) -> str | None:
     parts = {_chips(one) for kind in _CONTAINERS for one in read_mappings(spec, kind)} - {0}
     if leader.accelerator == "tpu7x" or parts == {leader.chips}:
         return None
+    part = min(parts - {leader.chips})
     return (
-        f"a container asks for {min(parts)} of the host's {leader.chips} {names.TPU_RESOURCE}: only on "
+        f"a container asks for {part} of the host's {leader.chips} {names.TPU_RESOURCE}: only on "
         "tpu7x can containers share them, else one must ask for all"
     )
 

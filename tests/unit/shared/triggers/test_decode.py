@@ -79,7 +79,7 @@ names = st.lists(labels, min_size=1, max_size=3).map(".".join)
         name=names,
         uid=st.from_regex("[-0-9a-f]{0,36}", fullmatch=True),
         cause=st.sampled_from(Cause),
-        at=st.datetimes(timezones=st.just(UTC)),
+        at=st.datetimes(datetime(1970, 1, 1), datetime(9998, 1, 1), timezones=st.just(UTC)),
         nodes=st.lists(names, max_size=3).map(tuple),
         vms=st.lists(labels, max_size=3).map(tuple),
     )
