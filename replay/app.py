@@ -35,10 +35,10 @@ from replay.output import (
 )
 from replay.publications import Publication, get_group, list_groups, resyncs
 from replay.recording import Rules, read_recording, record
-from replay.text import count
 from replay.timeline_html import render_html
 from replay.timeline_sources import TimelineRequest, build_timeline
 from shared.base.environment import SettingsError
+from shared.base.fields import count
 from version import VERSION
 
 DONE, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130

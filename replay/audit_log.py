@@ -11,7 +11,7 @@ from replay.dependencies import Dependencies
 from replay.errors import ReplayError
 from replay.output import say, show_progress
 from replay.publications import Publication
-from replay.text import count
+from shared.base.fields import count
 from shared.base.timestamps import LONG_AGO, render_time
 from shared.settings import GKE, Settings
 from shared.triggers import routes

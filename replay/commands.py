@@ -13,7 +13,7 @@ from replay.dependencies import Dependencies
 from replay.errors import ReplayError, in_plain_words
 from replay.output import Format, print_sent
 from replay.publications import Publication, Sent, publish
-from replay.text import count
+from shared.base.fields import count
 from shared.base.names import is_dns_label, is_dns_subdomain
 from shared.ports.errors import CallError
 from shared.triggers import routes

@@ -13,7 +13,8 @@ from replay.errors import ReplayError
 from replay.output import Format, print_json, print_rows, say, show_progress
 from replay.publications import Sent, publish
 from replay.recording import Rules
-from replay.text import count, render_age
+from replay.text import render_age
+from shared.base.fields import count
 
 commands = typer.Typer(
     name="dead-letters",

@@ -12,7 +12,7 @@ from replay.errors import ReplayError
 from replay.publications import Publication
 from replay.recording import DEAD_LETTER_SOURCE, Rules, read_message
 from replay.subscriptions import Pulled, Subscriptions
-from replay.text import count
+from shared.base.fields import count
 from shared.base.names import topic_id
 from shared.base.timestamps import guess_time, render_time
 from shared.triggers import routes

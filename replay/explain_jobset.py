@@ -13,8 +13,8 @@ from replay import explain
 from replay.dependencies import Dependencies
 from replay.errors import ReplayError
 from replay.explain import StepExplanation
-from replay.text import count
 from shared.base.environment import SettingsError
+from shared.base.fields import count
 from shared.base.names import JOBSET_KIND
 from shared.frame.plan import Plan
 from shared.settings import TPU_NODE_GROUP

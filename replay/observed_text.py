@@ -10,7 +10,8 @@ from functions.create_resources.observe import ObservedResources
 from functions.inject_token.observe import NothingToInject, ObservedVms
 from functions.label_node.observed_nodes import ObservedNodes
 from functions.tear_down.observe import ObservedBeginning, ObservedRemains
-from replay.text import MAX_NAMES, count, join_names
+from replay.text import MAX_NAMES, join_names
+from shared.base.fields import count
 from shared.base.names import TOKEN_KEY
 from shared.base.timestamps import render_time
 from shared.node_groups.node_group import AnyGroup

@@ -1,15 +1,10 @@
-"""Small parts of texts: counts, ages, lists of names."""
+"""Small parts of texts: ages, lists of names."""
 
 from collections.abc import Sequence
 from datetime import timedelta
 
 MAX_NAMES = 3
 """Names that a list has; of more it gives the number."""
-
-
-def count(number: int, noun: str) -> str:
-    """A number with its noun: ``1 line``, ``2 lines``."""
-    return f"1 {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def join_names(names: Sequence[str], most: int = MAX_NAMES, separator: str = ", ") -> str:

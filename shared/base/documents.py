@@ -8,6 +8,8 @@ from typing import Any
 Document = Mapping[str, Any]
 MAX_DEPTH = 64
 """Parts that are nested deeper are dropped from a document that is nested too deeply to be parsed."""
+_TAG_ERRORS = (LookupError, AttributeError)
+"""What PyYAML raises for a value that does not have the type of its tag: ``!!bool x``."""
 _TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]')
 
 
@@ -20,6 +22,17 @@ def parse_json(text: bytes, object_hook: Callable[[dict[str, Any]], Any] | None 
         return json.loads(text, object_hook=object_hook)
     except RecursionError:
         return json.loads(_cut(text), object_hook=object_hook)
+
+
+def parse_yaml(text: str) -> Any:
+    """Parse YAML through JSON, as kubectl does: keys that YAML parses as numbers become text. Raises
+    `ValueError`."""
+    import yaml
+
+    try:
+        return json.loads(json.dumps(yaml.safe_load(text), default=str))
+    except (yaml.YAMLError, *_TAG_ERRORS, ValueError, TypeError, RecursionError) as error:
+        raise ValueError(" ".join(str(error).split())) from error
 
 
 def _cut(text: bytes) -> bytes:

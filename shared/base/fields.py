@@ -213,6 +213,11 @@ def any_of(words: Iterable[str]) -> str:
     return f"{', '.join(rest)} or {last}" if rest else last
 
 
+def count(number: int, noun: str) -> str:
+    """A number with its noun: ``1 line``, ``2 lines``."""
+    return f"1 {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def show(value: Any) -> str:
     """A value for a message, shortened if it is long."""
     text = repr(value)

@@ -10,6 +10,7 @@ from typing import Any
 
 from shared.base import names, topology
 from shared.base.accelerators import CHIP_BOUNDS, SLICE_HOST_CHIPS
+from shared.base.documents import parse_yaml
 from shared.base.fields import any_of
 from shared.base.jobs import JOB_LABEL, slice_name
 from shared.base.topology import Machine
@@ -50,10 +51,6 @@ _MAPPINGS = (
     "spec.nodeLabels",
 )
 """The parts of a template that must be mappings, if they are present."""
-
-
-_TAG_ERRORS = (LookupError, AttributeError)
-"""What PyYAML raises for a value that does not have the type of its tag: ``!!bool x``."""
 
 
 def build_desired_slice(leader: Leader, options: Mapping[str, str]) -> DesiredSlice:
@@ -112,8 +109,6 @@ def _place(key: str) -> str:
 
 def _read_template(key: str, text: str | None) -> Any:
     """Parse a template. It has ``spec`` and ``spec.instanceConfig``, and the caller may change it."""
-    import yaml
-
     if text is None:
         raise InputError(
             f"{_place(key)} is missing: it must be a TPUNodeGroup in YAML with project, nodeLocation "
@@ -121,11 +116,9 @@ def _read_template(key: str, text: str | None) -> Any:
             "examples/jobset-template.yaml"
         )
     try:
-        # Through JSON, as kubectl does: keys that YAML parses as numbers become text.
-        template = json.loads(json.dumps(yaml.safe_load(text), default=str))
-    except (yaml.YAMLError, *_TAG_ERRORS, ValueError, TypeError, RecursionError) as error:
-        text = " ".join(str(error).split())
-        raise InputError(f"{_place(key)} is not valid YAML: {text}") from error
+        template = parse_yaml(text)
+    except ValueError as error:
+        raise InputError(f"{_place(key)} is not valid YAML: {error}") from error
     for path in _MAPPINGS:
         if not isinstance(_at(template, path), dict):
             what = path or "it"
