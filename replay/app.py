@@ -34,7 +34,7 @@ from replay.output import (
     say,
 )
 from replay.publications import Publication, get_group, list_groups, resyncs
-from replay.recording import Rules, read_recording, record
+from replay.recording import ReplayRules, read_recording, record
 from replay.timeline_html import render_html
 from replay.timeline_sources import TimelineRequest, build_timeline
 from shared.base.environment import SettingsError
@@ -171,7 +171,7 @@ def file(
         jq -c '.[]' | kubectl tng file -
     """
     deps = commands.get_dependencies(ctx)
-    rules = Rules(step, deps.settings.topic_prefix, deps.now())
+    rules = ReplayRules(step, deps.settings.topic_prefix, deps.now())
     try:
         raw = sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()
     except OSError as error:

@@ -12,7 +12,7 @@ from replay.dependencies import Dependencies
 from replay.errors import ReplayError
 from replay.output import Format, print_json, print_rows, say, show_progress
 from replay.publications import Sent, publish
-from replay.recording import Rules
+from replay.recording import ReplayRules
 from replay.text import render_age
 from shared.base.fields import count
 
@@ -139,7 +139,7 @@ def _check(ids: Sequence[str] | None, *, every: bool) -> None:
 
 @contextmanager
 def _leased(deps: Dependencies) -> Iterator[Leased]:
-    rules = Rules(None, deps.settings.topic_prefix, deps.now())
+    rules = ReplayRules(None, deps.settings.topic_prefix, deps.now())
     with leased(deps.subscriptions, rules, show_progress) as found:
         if len(found.letters) >= MAX_LISTED:
             say(f"These are {MAX_LISTED} dead letters; repeat the command if there are more.")

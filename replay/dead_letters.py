@@ -10,7 +10,7 @@ from typing import Any
 
 from replay.errors import ReplayError
 from replay.publications import Publication
-from replay.recording import DEAD_LETTER_SOURCE, Rules, read_message
+from replay.recording import DEAD_LETTER_SOURCE, ReplayRules, read_message
 from replay.subscriptions import Pulled, Subscriptions
 from shared.base.fields import count
 from shared.base.names import topic_id
@@ -47,7 +47,7 @@ class DeadLetter:
         return self.pulled.message_id
 
 
-def read_dead_letter(pulled: Pulled, rules: Rules) -> DeadLetter:
+def read_dead_letter(pulled: Pulled, rules: ReplayRules) -> DeadLetter:
     """Parse a pulled message, and find why it is a dead letter."""
     attributes = pulled.attributes
     source = attributes.get(DEAD_LETTER_SOURCE, "")
@@ -93,7 +93,7 @@ class Leased:
         self.ack_ids: dict[str, str] = {}
         """By the ids of those that were not removed."""
 
-    def pull(self, rules: Rules) -> Iterator[int]:
+    def pull(self, rules: ReplayRules) -> Iterator[int]:
         """Pull all, up to `MAX_LISTED`; how many there are so far, page by page. Raises `CallError`."""
         while len(self.ack_ids) < MAX_LISTED:
             page = self._subscriptions.pull(self.subscription)
@@ -114,7 +114,7 @@ class Leased:
 
 @contextmanager
 def leased(
-    subscriptions: Subscriptions, rules: Rules, on_page: Callable[[str], None]
+    subscriptions: Subscriptions, rules: ReplayRules, on_page: Callable[[str], None]
 ) -> Iterator[Leased]:
     """All dead letters, until the block is left. ``on_page`` gets their number so far, in words.
 

@@ -33,7 +33,7 @@ _FROM_URL_SAFE = str.maketrans("-_", "+/")
 
 
 @dataclass(frozen=True)
-class Rules:
+class ReplayRules:
     """What is not in the file: the step of the command line, the topic prefix, the time."""
 
     step: str | None
@@ -96,7 +96,7 @@ def render_line(step: str, pulled: Pulled) -> str:
     return json.dumps(document, separators=(",", ":"))
 
 
-def read_recording(lines: Iterable[bytes], rules: Rules) -> Recording:
+def read_recording(lines: Iterable[bytes], rules: ReplayRules) -> Recording:
     """Read all lines; an empty line is only counted."""
     publications: list[Publication] = []
     wrong: list[str] = []
@@ -116,18 +116,18 @@ def read_recording(lines: Iterable[bytes], rules: Rules) -> Recording:
     return Recording(tuple(publications), tuple(wrong), tuple(left_out))
 
 
-def read_line(number: int, line: bytes, rules: Rules) -> Found:
+def read_line(number: int, line: bytes, rules: ReplayRules) -> Found:
     """The messages of a line, or why it triggers no step. Raises `PoisonError`, naming the line."""
     name = f"of line {number}"
     return _read(_unwrap(line, name), name, number, rules)
 
 
-def read_message(message: Mapping[str, Any], name: str, rules: Rules) -> Found:
+def read_message(message: Mapping[str, Any], name: str, rules: ReplayRules) -> Found:
     """The same of a Pub/Sub message: ``data`` in base64, ``attributes``, ``publishTime``."""
     return _read(_unwrap_message(message, "", "", name), name, 0, rules)
 
 
-def _read(recorded: _Recorded, name: str, number: int, rules: Rules) -> Found:
+def _read(recorded: _Recorded, name: str, number: int, rules: ReplayRules) -> Found:
     envelope = {
         "message": {"data": recorded.data, "messageId": name, "publishTime": recorded.published}
     }
@@ -200,7 +200,9 @@ def _unwrap_message(
     )
 
 
-def _steps_of(trigger: Trigger, recorded: _Recorded, rules: Rules, name: str) -> tuple[str, ...]:
+def _steps_of(
+    trigger: Trigger, recorded: _Recorded, rules: ReplayRules, name: str
+) -> tuple[str, ...]:
     """The steps of a line: an audit log entry's triggered steps, or a message's own step."""
     able = find_steps(trigger, routes.ROUTES)
     if isinstance(trigger, LogTrigger):

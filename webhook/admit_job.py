@@ -1,7 +1,7 @@
 """admit_job: an admission webhook that ties each Job of a JobSet to its own slice.
 
 It concerns new Jobs with JobSet's label ``jobset.sigs.k8s.io/job-key`` whose containers request TPUs and
-whose Pods select a topology, unless the Job or its Pod template opts out (`jobsets.has_opted_out`). The
+whose Pods select a topology, unless the Job or its Pod template opts out (`units.has_opted_out`). The
 Pods get a node selector ``job-key`` (without JobSet's prefix) with the label's value. The Nodes of the
 slice that is created for the Job have the label ``job-key`` with this value, so Jobs that restart do not
 use each other's slices.
@@ -12,10 +12,10 @@ By its settings it also sets a location hint, or removes the selectors of reserv
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from shared.base.jobs import JOB_KEY_SELECTOR
 from shared.base.names import JOB_KEY, TOPOLOGY_LABEL
 from shared.base.pods import count_chips
-from shared.slices.jobsets import has_opted_out
+from shared.base.slice_names import JOB_KEY_SELECTOR
+from shared.slices.units import has_opted_out
 from webhook.tpu_env.admission import (
     AdmissionRequest,
     AdmissionResponse,

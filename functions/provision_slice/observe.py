@@ -12,16 +12,10 @@ from shared.base.fields import is_yes
 from shared.base.pods import find_controller
 from shared.base.timestamps import guess_time
 from shared.slices import concurrency, jobsets
-from shared.slices.create_or_release import PAUSED_KEY, Need
+from shared.slices.create_or_release import PAUSED_KEY
 from shared.slices.jobsets import Leader
-from shared.slices.provider import (
-    DesiredSlice,
-    InputError,
-    NameConflict,
-    Slice,
-    SliceState,
-    Wording,
-)
+from shared.slices.provider import DesiredSlice, NameConflict, Slice, SliceState, Wording
+from shared.slices.units import InputError, Need
 from shared.slices.work import SliceWork, is_pod_of, list_jobs_on, set_trace_id
 from shared.triggers.audit_log import LogEvent
 from shared.triggers.trigger import LogTrigger

@@ -6,13 +6,14 @@ from datetime import datetime
 from typing import Any
 
 from shared.base import backoff
-from shared.base.jobs import job_key, slice_name
 from shared.base.pods import find_controller
+from shared.base.slice_names import job_key, slice_name
 from shared.base.timestamps import guess_time, parse_time
 from shared.slices import concurrency, jobsets
-from shared.slices.create_or_release import Need
 from shared.slices.jobsets import Leader
-from shared.slices.provider import DesiredSlice, InputError, Provider, Slice, SliceState
+from shared.slices.kinds.kind import is_suspended
+from shared.slices.provider import DesiredSlice, Provider, Slice, SliceState
+from shared.slices.units import InputError, Need, find_split_violation, has_opted_out, read_demand
 from shared.triggers.message import POD_KIND, Cause, Message
 
 _REPLICATED_JOB = "jobset.sigs.k8s.io/replicatedjob-name"
@@ -57,17 +58,17 @@ def find_wait_start(leader: Leader) -> datetime:
 def find_pod_need(leader: Leader, jobset: Mapping[str, Any] | None) -> Need:
     """Whether the Pod's JobSet needs a slice, and if not, why."""
     if jobset is None or "deletionTimestamp" in jobset["metadata"]:
-        return Need.JOBSET_GONE
+        return Need.OWNER_GONE
     if jobsets.find_end(jobset) is not None:
-        return Need.JOBSET_ENDED
+        return Need.OWNER_ENDED
     if not jobsets.has_job(jobset, leader.jobset, leader.owner_name):
         return Need.NOT_NEEDED  # a Job that only names the JobSet gets no slice
     job, replicated = leader.labels.get(_REPLICATED_JOB), jobsets.list_replicated_jobs(jobset)
     templates = (one["template"] for one in replicated if one["name"] == job)
     for metadata in (holder.get("metadata") or {} for holder in (jobset, *templates)):
-        if jobsets.has_opted_out(metadata.get("labels") or {}, metadata.get("annotations") or {}):
+        if has_opted_out(metadata.get("labels") or {}, metadata.get("annotations") or {}):
             return Need.OPTED_OUT
-    return Need.SUSPENDED if jobsets.is_suspended(jobset) else Need.NEEDED
+    return Need.SUSPENDED if is_suspended(jobset) else Need.NEEDED
 
 
 def build_message(leader: Leader, now: datetime) -> Message:
@@ -90,13 +91,11 @@ def is_first_pod_of(pod: Mapping[str, Any], name: str) -> bool:
 def build_desired(leader: Leader, provider: Provider) -> DesiredSlice:
     """The slice that a leader asks for. Raises `InputError`."""
     desired = provider.build_desired(leader)
-    for find in (
-        jobsets.find_foreign_key,
-        jobsets.find_fence_violation,
-        jobsets.find_split_violation,
-    ):
+    for find in (jobsets.find_foreign_key, jobsets.find_fence_violation):
         if violation := find(leader):
             raise InputError(violation)
+    if violation := find_split_violation(read_demand(leader.raw)):
+        raise InputError(violation)
     return desired
 
 

@@ -33,6 +33,7 @@ from shared.frame.step import Step
 from shared.ports.errors import CallError
 from shared.slices import create_or_release, jobsets
 from shared.slices.actions import DeleteSlice, SetReleaseDeadline, SliceActionError
+from shared.slices.kinds.kind import find_suspension_time
 from shared.slices.work import (
     GIVEN_UP,
     QUEUED,
@@ -108,7 +109,7 @@ def is_retry_reported(one: observe.ObservedSlice, now: datetime) -> bool:
     """
     _, why = one.find_need(now)
     jobset, suspended_release = one.jobset or {}, one.settings.suspended_release
-    ended, suspended = jobsets.find_end_time(jobset), jobsets.find_suspension_time(jobset)
+    ended, suspended = jobsets.find_end_time(jobset), find_suspension_time(jobset)
     since = one.existing.release_after
     if ended is not None:
         since = ended

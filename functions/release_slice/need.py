@@ -5,10 +5,11 @@ from datetime import datetime, timedelta
 from itertools import islice
 from typing import Any
 
-from shared.base.jobs import job_key, slice_name
+from shared.base.slice_names import job_key, slice_name
 from shared.slices import jobsets
-from shared.slices.create_or_release import Need
+from shared.slices.kinds.kind import find_suspension_time, is_suspended
 from shared.slices.provider import Slice
+from shared.slices.units import Need
 
 MAX_JOBS = 10_000
 """How many Jobs of one JobSet are compared by name: users can write billions of replicas."""
@@ -28,12 +29,12 @@ def find_slice_need(
     """
     owner = existing.owner
     if jobset is None:
-        return Need.JOBSET_GONE, f"JobSet {owner.jobset} no longer exists"
+        return Need.OWNER_GONE, f"JobSet {owner.jobset} no longer exists"
     end = jobsets.find_end(jobset)
     if end is not None:
-        return Need.JOBSET_ENDED, f"JobSet {owner.jobset} has ended ({end})"
+        return Need.OWNER_ENDED, f"JobSet {owner.jobset} has ended ({end})"
     if "deletionTimestamp" in jobset["metadata"]:
-        return Need.JOBSET_GONE, f"JobSet {owner.jobset} is being deleted"
+        return Need.OWNER_GONE, f"JobSet {owner.jobset} is being deleted"
     if job is not None and jobsets.has_completed(job, jobset):
         return Need.NOT_NEEDED, f"Job {owner.job} of JobSet {owner.jobset} has completed"
     # A JobSet that was recreated may have fewer Jobs. A slice whose name this system has not computed,
@@ -41,11 +42,11 @@ def find_slice_need(
     is_named_by_us = existing.name == slice_name(owner.jobset, job_key(owner.namespace, owner.job))
     if is_named_by_us and not jobsets.has_job(jobset, owner.jobset, owner.job):
         return Need.NOT_NEEDED, f"JobSet {owner.jobset} has no Job {owner.job} any more"
-    since = jobsets.find_suspension_time(jobset)
+    since = find_suspension_time(jobset)
     if suspended_release and since is not None and now - since >= suspended_release:
         minutes = int((now - since) / timedelta(minutes=1))
         return Need.NOT_NEEDED, f"JobSet {owner.jobset} has been suspended for {minutes} minutes"
-    return Need.SUSPENDED if jobsets.is_suspended(jobset) else Need.NEEDED, ""
+    return Need.SUSPENDED if is_suspended(jobset) else Need.NEEDED, ""
 
 
 def find_jobset_of(wanted: str, found: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:

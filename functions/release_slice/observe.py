@@ -15,6 +15,7 @@ from shared.slices import concurrency, create_or_release
 from shared.slices.create_or_release import SliceAction
 from shared.slices.jobsets import count_completed, find_end
 from shared.slices.provider import Slice, Wording
+from shared.slices.units import Need
 from shared.slices.work import SliceWork, is_pod_of, list_jobs_on, set_trace_id
 from shared.triggers.audit_log import LogEvent
 from shared.triggers.message import Message
@@ -60,7 +61,7 @@ class ObservedSlice:
     refusal: str = ""
     job: Mapping[str, Any] | None = None
 
-    def find_need(self, now: datetime) -> tuple[create_or_release.Need, str]:
+    def find_need(self, now: datetime) -> tuple[Need, str]:
         """Whether the JobSet needs the slice, and why not."""
         release = self.settings.suspended_release
         return find_slice_need(self.existing, self.jobset, self.job, now, release)

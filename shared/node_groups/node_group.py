@@ -12,14 +12,6 @@ from typing import Any
 
 from shared.base.documents import read_list, read_mapping, read_number, read_text, read_texts
 from shared.base.fields import Violation, is_yes
-from shared.base.jobs import (
-    JOB_KEY_SELECTOR,
-    JOB_LABEL,
-    job_key,
-    may_be_job_key,
-    may_be_slice_name,
-    slice_name,
-)
 from shared.base.names import (
     ACCELERATOR_COUNT_LABEL,
     ACCELERATOR_LABEL,
@@ -33,6 +25,14 @@ from shared.base.names import (
     RESOURCE_NAME_LABEL,
     THEIR_FINALIZER_PREFIX,
     TOPOLOGY_LABEL,
+)
+from shared.base.slice_names import (
+    JOB_KEY_SELECTOR,
+    JOB_LABEL,
+    job_key,
+    may_be_job_key,
+    may_be_slice_name,
+    slice_name,
 )
 from shared.base.timestamps import LONG_AGO, guess_time
 from shared.base.topology import Machine

@@ -15,6 +15,7 @@ from typing import Any
 from shared.base.names import POOL_LABEL, SYSTEM_NAMESPACE
 from shared.ports.kubernetes.events import Event
 from shared.slices.provider import RELEASE_AFTER, NameConflict, Slice, SliceState, Wording
+from shared.slices.units import Need
 
 PAUSED_KEY = "paused"
 """The key in the ConfigMap ``jobsets``. While it is "true", in any spelling, nothing is created."""
@@ -29,18 +30,6 @@ class SliceTrigger(StrEnum):
     """The Pod still waits, without an event."""
     SLICE = "slice"
     """The slice is checked: its JobSet or an operation has ended, or it is a resync."""
-
-
-class Need(StrEnum):
-    """Whether the JobSet needs the slice."""
-
-    NEEDED = "needs it"
-    JOBSET_GONE = "is gone or being deleted"
-    JOBSET_ENDED = "has ended"
-    OPTED_OUT = "has opted out"
-    SUSPENDED = "is suspended"
-    NOT_NEEDED = "has no such Job, has completed it or is suspended for long"
-    """For a Pod: it has no such Job."""
 
 
 class Phase(StrEnum):
@@ -268,7 +257,7 @@ _OWN_AT_EVENT: dict[str, Any] = {**_OWN, "trigger": SliceTrigger.POD}
 _OWN_AT_RESYNC: dict[str, Any] = {**_OWN, "trigger": SliceTrigger.POD_RESYNC}
 _UNNEEDED: dict[str, Any] = {
     "trigger": SliceTrigger.SLICE,
-    "need": (Need.JOBSET_GONE, Need.JOBSET_ENDED, Need.NOT_NEEDED),
+    "need": (Need.OWNER_GONE, Need.OWNER_ENDED, Need.NOT_NEEDED),
 }
 _RELEASED: dict[str, Any] = {**_UNNEEDED, "phase": _WITH_NODES}
 _DUE: dict[str, Any] = {**_RELEASED, "deadline": (Deadline.DUE, Deadline.REFUSED)}
@@ -287,8 +276,8 @@ _NOTHING, _CREATE, _DELETE, _SET_DEADLINE, _REMOVE_DEADLINE = SliceAction
 
 ROWS: tuple[Row, ...] = (
     # A Pod waits for the slice.
-    _row("JobSetGone", trigger=_POD, need=Need.JOBSET_GONE),
-    _row("JobSetEnded", trigger=_POD, need=Need.JOBSET_ENDED),
+    _row("JobSetGone", trigger=_POD, need=Need.OWNER_GONE),
+    _row("JobSetEnded", trigger=_POD, need=Need.OWNER_ENDED),
     _row("OptedOut", trigger=_POD, need=Need.OPTED_OUT),
     _row("Suspended", trigger=_POD, need=Need.SUSPENDED),
     _row("NoSuchJob", trigger=_POD, need=Need.NOT_NEEDED),

@@ -5,32 +5,24 @@ of ``namespace/name`` in hex. It is the same after restarts and unique in the cl
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
 from shared.base import names
 from shared.base.documents import read_mapping, read_mappings, read_text, read_texts
-from shared.base.fields import is_yes
-from shared.base.jobs import JOB_KEY_SELECTOR, job_key
 from shared.base.pods import find_controller, parse_count
-from shared.base.timestamps import guess_time
+from shared.base.slice_names import JOB_KEY_SELECTOR, job_key
 from shared.base.topology import chips_of
+from shared.slices.kinds.kind import (
+    find_transition_time,
+    find_true,
+)
+from shared.slices.units import has_opted_out, is_unschedulable, read_demand
 
 EXCLUSIVE_TOPOLOGY = "alpha.jobset.sigs.k8s.io/exclusive-topology"
-OPT_OUT = "tpu-provisioner.cloud.google.com/disable-autoprovisioning"
-"""A label or annotation of a Pod, a Job or a JobSet: no slice is created for it."""
-_PROVISIONED_ELSEWHERE = (
-    "autoscaling.x-k8s.io/consume-provisioning-request",
-    "autoscaling.x-k8s.io/provisioning-class-name",
-    "cluster-autoscaler.kubernetes.io/consume-provisioning-request",
-    "cluster-autoscaler.kubernetes.io/provisioning-class-name",
-)
-"""Annotations of a Pod whose Nodes a ProvisioningRequest provides, by another system."""
-
 MIN_KEY = 5
-_CONTAINERS = ("containers", "initContainers")
 FINISHED = ("Completed", "Failed")
 """The conditions of a JobSet that has ended."""
 
@@ -77,7 +69,7 @@ def find_leader(pod: Mapping[str, Any]) -> Leader | None:
     metadata, spec, status = (read_mapping(pod, part) for part in ("metadata", "spec", "status"))
     labels, annotations = read_texts(metadata, "labels"), read_texts(metadata, "annotations")
     owner = find_controller(metadata)
-    chips = sum(_chips(container) for container in read_mappings(spec, "containers"))
+    chips = read_demand(pod).chips
     waits = (
         annotations.get(names.JOBSET_NAME)
         and is_first_pod(metadata)
@@ -119,42 +111,15 @@ def is_first_pod(metadata: Mapping[str, Any]) -> bool:
     return read_texts(metadata, "annotations").get(names.COMPLETION_INDEX) == "0"
 
 
-def is_unschedulable(status: Mapping[str, Any]) -> bool:
-    """Whether the scheduler reports that a Pod fits no Node."""
-    return any(
-        condition.get("type") == "PodScheduled"
-        and condition.get("status") == "False"
-        and condition.get("reason") == "Unschedulable"
-        for condition in read_mappings(status, "conditions")
-    )
-
-
-def has_opted_out(labels: Mapping[str, str], annotations: Mapping[str, str]) -> bool:
-    """Whether a label or annotation opts out of slices, in any spelling of true, or the annotations say
-    that a ProvisioningRequest provides the Nodes."""
-    is_elsewhere = any(annotations.get(key) for key in _PROVISIONED_ELSEWHERE)
-    return is_elsewhere or any(is_yes(one.get(OPT_OUT, "")) for one in (labels, annotations))
-
-
 def find_end(jobset: Mapping[str, Any]) -> str | None:
     """``Completed`` or ``Failed`` if a JobSet has ended, otherwise ``None``."""
-    condition = _find_true(jobset, FINISHED)
+    condition = find_true(jobset, FINISHED)
     return str(condition["type"]) if condition else None
 
 
 def find_end_time(jobset: Mapping[str, Any]) -> datetime | None:
     """When a JobSet ended; ``None`` if that is unknown."""
-    return _find_transition_time(jobset, FINISHED)
-
-
-def is_suspended(jobset: Mapping[str, Any]) -> bool:
-    """Whether a user or a queue has suspended a JobSet, so that it has no Pods."""
-    return read_mapping(jobset, "spec").get("suspend") is True
-
-
-def find_suspension_time(jobset: Mapping[str, Any]) -> datetime | None:
-    """When a suspended JobSet was suspended; ``None`` if it is not, or the time is unknown."""
-    return _find_transition_time(jobset, ("Suspended",)) if is_suspended(jobset) else None
+    return find_transition_time(jobset, FINISHED)
 
 
 def count_completed(jobset: Mapping[str, Any]) -> int:
@@ -168,7 +133,7 @@ def has_completed(job: Mapping[str, Any], jobset: Mapping[str, Any]) -> bool:
     being deleted, is older than the last restart, or is of a predecessor of the same name."""
     metadata, attempt = job["metadata"], read_mapping(jobset, "status").get("restarts") or 0
     return (
-        bool(_find_true(job, ("Complete",)))
+        bool(find_true(job, ("Complete",)))
         and "deletionTimestamp" not in metadata
         and read_texts(metadata, "labels").get(names.RESTART_ATTEMPT) == str(attempt)
         and (find_controller(metadata) or {}).get("uid") == jobset["metadata"]["uid"]
@@ -250,39 +215,8 @@ def find_fence_violation(leader: Leader) -> str | None:
     )
 
 
-def find_split_violation(leader: Leader) -> str | None:
-    """The violation if the device plugin would not allocate the chips of a container, or ``None``."""
-    spec = read_mapping(leader.raw, "spec")
-    parts = {_chips(one) for kind in _CONTAINERS for one in read_mappings(spec, kind)} - {0}
-    if leader.accelerator == "tpu7x" or parts == {leader.chips}:
-        return None
-    part = min(parts - {leader.chips})
-    return (
-        f"a container asks for {part} of the host's {leader.chips} {names.TPU_RESOURCE}: only on "
-        "tpu7x can containers share them, else one must ask for all"
-    )
-
-
-def _find_true(document: Mapping[str, Any], types: Sequence[str]) -> Mapping[str, Any]:
-    """The first condition of these types that is true; empty if there is none."""
-    for condition in read_mappings(read_mapping(document, "status"), "conditions"):
-        if condition.get("type") in types and condition.get("status") == "True":
-            return condition
-    return {}
-
-
-def _find_transition_time(document: Mapping[str, Any], types: Sequence[str]) -> datetime | None:
-    return guess_time(str(_find_true(document, types).get("lastTransitionTime") or ""))
-
-
 def _pod_spec(holder: Mapping[str, Any]) -> Mapping[str, Any]:
     """The Pod's spec in a replicated Job: its template is a Job's, whose template is a Pod's."""
     for key in ("template", "spec", "template", "spec"):
         holder = read_mapping(holder, key)
     return holder
-
-
-def _chips(container: Mapping[str, Any]) -> int:
-    requests = read_mapping(read_mapping(container, "resources"), "requests")
-    count = str(requests.get(names.TPU_RESOURCE, ""))
-    return int(count) if re.fullmatch("[0-9]{1,4}", count) else 0

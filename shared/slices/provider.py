@@ -28,10 +28,6 @@ class SliceState(StrEnum):
     DELETING = "Deleting"
 
 
-class InputError(Exception):
-    """The slice that a Pod asks for is impossible; the message says what would be valid."""
-
-
 @dataclass(frozen=True)
 class Owner:
     """The Job that a slice belongs to, and its JobSet."""

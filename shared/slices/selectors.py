@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from shared.slices.jobsets import Leader
-from shared.slices.provider import InputError
+from shared.slices.units import InputError
 
 COPY_LABELS = "tpu-provisioner.cloud.google.com/copy-labels"
 """On a Pod: which of its labels its Nodes get."""

@@ -12,7 +12,7 @@ import pytest
 
 from local.base.http import Request
 from local.jobsets import Controller
-from shared.base.jobs import JOB_KEY_SELECTOR, job_key
+from shared.base.slice_names import JOB_KEY_SELECTOR, job_key
 from shared.settings import GKE
 from shared.slices.by_node_pool.desired_pool import HASH_LABEL, build_desired_slice
 from shared.slices.jobsets import find_leader

@@ -6,8 +6,8 @@ from typing import Any
 
 import yaml
 
-from shared.base.jobs import job_key
 from shared.base.names import POOL_LABEL
+from shared.base.slice_names import job_key
 from tests.support.builders import merge
 
 NAMESPACE = "default"

@@ -12,18 +12,19 @@ from shared.base import names, topology
 from shared.base.accelerators import CHIP_BOUNDS, SLICE_HOST_CHIPS
 from shared.base.documents import parse_yaml
 from shared.base.fields import any_of
-from shared.base.jobs import JOB_LABEL, slice_name
+from shared.base.slice_names import JOB_LABEL, slice_name
 from shared.base.topology import Machine
 from shared.node_groups.spec_rules import Given
 from shared.slices.by_node_group.node_fit import NodeFit
 from shared.slices.jobsets import Leader, find_key_violation
-from shared.slices.provider import DesiredSlice, InputError, Owner, short_hash
+from shared.slices.provider import DesiredSlice, Owner, short_hash
 from shared.slices.selectors import (
     RESERVATION,
     SPOT,
     check_spot_without_reservation,
     reservation_path,
 )
+from shared.slices.units import InputError
 
 JOB_KEY_LABEL = "tpu-functions.dev/job-key"
 HASH_ANNOTATION = "tpu-functions.dev/slice-hash"

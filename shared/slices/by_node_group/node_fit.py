@@ -10,12 +10,11 @@ from typing import Any
 
 from shared.base import names
 from shared.base.documents import read_mappings
-from shared.base.jobs import JOB_KEY_SELECTOR
+from shared.base.slice_names import JOB_KEY_SELECTOR
 from shared.base.topology import Machine
 from shared.node_groups.spec import is_settable_label
 from shared.node_groups.spec_rules import region_of
 from shared.slices.jobsets import EXCLUSIVE_TOPOLOGY, Leader
-from shared.slices.provider import InputError
 from shared.slices.selection import build_selection
 from shared.slices.selectors import (
     COPY_LABELS,
@@ -25,6 +24,7 @@ from shared.slices.selectors import (
     check_spot,
     tolerates,
 )
+from shared.slices.units import InputError
 
 _HOSTNAME = "kubernetes.io/hostname"
 _OF_KUBELETS = {"kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}

@@ -6,9 +6,9 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from shared.base.documents import read_mappings, read_text
-from shared.base.jobs import JOB_LABEL, slice_name
 from shared.base.names import JOBSET_LABEL, KIND
 from shared.base.reasons import VM_LOSSES, Reason
+from shared.base.slice_names import JOB_LABEL, slice_name
 from shared.base.timestamps import find_time, guess_time, render_time
 from shared.ports.kubernetes.cluster import Cluster
 from shared.slices.by_node_group.desired_group import (

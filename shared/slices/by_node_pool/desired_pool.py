@@ -14,7 +14,7 @@ from shared.base.accelerators import GENERATIONS, Generation
 from shared.base.documents import without_empty
 from shared.base.environment import split_items
 from shared.base.fields import any_of
-from shared.base.jobs import JOB_KEY_SELECTOR, slice_name
+from shared.base.slice_names import JOB_KEY_SELECTOR, slice_name
 from shared.base.topology import chips_of, find_host_violation
 from shared.ports.gke_settings import (
     NETWORKS_MEANING,
@@ -25,7 +25,7 @@ from shared.ports.gke_settings import (
     parse_networks,
 )
 from shared.slices.jobsets import Leader, find_key_violation
-from shared.slices.provider import DesiredSlice, InputError, Owner, short_hash
+from shared.slices.provider import DesiredSlice, Owner, short_hash
 from shared.slices.selection import Selection, build_selection
 from shared.slices.selectors import (
     COPY_LABELS,
@@ -37,6 +37,7 @@ from shared.slices.selectors import (
     reservation_path,
     tolerates,
 )
+from shared.slices.units import InputError
 
 MANAGER_LABEL = "google.com/nodepool-manager"
 MANAGER = "tpu-provisioner"

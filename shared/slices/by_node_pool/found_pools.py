@@ -10,8 +10,8 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from shared.base.jobs import job_key
 from shared.base.names import POOL_LABEL
+from shared.base.slice_names import job_key
 from shared.slices.by_node_pool import desired_pool
 from shared.slices.provider import DesiredSlice, NameConflict, Owner, Slice, SliceState
 

@@ -24,11 +24,12 @@ from functions.release_slice.observe import (
     ObservedFailedUpdate,
     ObservedSlices,
 )
-from shared.base.jobs import job_key, slice_name
 from shared.base.names import JOBSET_KIND
+from shared.base.slice_names import job_key, slice_name
 from shared.base.timestamps import render_time
 from shared.ports.errors import CallError
-from shared.slices.provider import InputError, Owner, Slice
+from shared.slices.provider import Owner, Slice
+from shared.slices.units import InputError
 from shared.slices.work import SliceWork
 from shared.triggers.audit_log import LogEvent
 from shared.triggers.message import SLICE_KIND, Cause, Message

@@ -7,7 +7,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from relay.watching.projection import parse
-from shared.base.jobs import job_key
 from shared.base.names import (
     ACCELERATOR_LABEL,
     COMPLETION_INDEX,
@@ -24,6 +23,7 @@ from shared.base.names import (
     VERSION,
     VM_ID_LABEL,
 )
+from shared.base.slice_names import job_key
 
 Raw = dict[str, Any]
 

@@ -15,7 +15,7 @@ from relay.changes.messages import Outbox
 from relay.kinds import Change
 from shared.base.names import TPU_RESOURCE
 from shared.base.timestamps import render_time
-from shared.slices.jobsets import OPT_OUT
+from shared.slices.units import OPT_OUT
 from tests.unit.relay.objects import START, Raw, jobset, pod, projected, seconds
 
 Report = tuple[str, str, str, str, str]

@@ -15,12 +15,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from replay.publications import Publication
-from replay.recording import Rules, read_line, read_recording
+from replay.recording import ReplayRules, read_line, read_recording
 from shared.triggers.message import PoisonError
 from tests.unit.replay.entries import ENTRIES, entry, message
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
-RULES = Rules(None, "tpu-functions-", NOW)
+RULES = ReplayRules(None, "tpu-functions-", NOW)
 SOURCE = "CloudPubSubDeadLetterSourceSubscription"
 STEPS = "create_resources, inject_token, label_node, tear_down"
 # Only an observation of the step shows that these entries concern no group.
@@ -43,7 +43,7 @@ def pubsub(data: Any, **attributes: str) -> dict[str, Any]:
     }
 
 
-def read(document: Any, rules: Rules = RULES) -> Publication:
+def read(document: Any, rules: ReplayRules = RULES) -> Publication:
     found = read_line(1, json.dumps(document).encode(), rules)
     assert not isinstance(found, str)
     (publication,) = found
@@ -85,7 +85,7 @@ def test_a_message_is_published_to_the_topic_that_its_envelope_names(form: str) 
 @pytest.mark.parametrize("form", FORMS)
 def test_a_step_on_the_command_line_takes_precedence(form: str) -> None:
     document, _ = FORMS[form]
-    assert read(document, Rules("tear_down", "tpu-functions-", NOW)).step == "tear_down"
+    assert read(document, ReplayRules("tear_down", "tpu-functions-", NOW)).step == "tear_down"
 
 
 def test_both_alphabets_of_base64_are_read() -> None:
@@ -98,7 +98,7 @@ def test_both_alphabets_of_base64_are_read() -> None:
 
 def test_a_subscription_is_recognized_by_the_prefix_of_the_installation() -> None:
     dead = pubsub(message(), **{SOURCE: "team-x-tear-down"})
-    assert read(dead, Rules(None, "team-x-", NOW)).step == "tear_down"
+    assert read(dead, ReplayRules(None, "team-x-", NOW)).step == "tear_down"
 
 
 @pytest.mark.parametrize("row", ENTRIES, ids=lambda row: row["name"])
@@ -137,7 +137,7 @@ def test_a_dead_letter_about_a_jobset_is_published_to_the_only_step_that_accepts
 
 
 def test_a_step_on_the_command_line_does_not_change_the_topic_of_an_audit_log_entry() -> None:
-    rules = Rules("tear_down", "tpu-functions-", NOW)
+    rules = ReplayRules("tear_down", "tpu-functions-", NOW)
     assert read(entry("policy-insert-last"), rules).step == "create_resources"
 
 

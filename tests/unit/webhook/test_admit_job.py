@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from shared.base.environment import SettingsError
-from shared.base.jobs import job_key
+from shared.base.slice_names import job_key
 from tests.support.admission import evaluate
 from tests.unit.webhook.workloads import Manifest, as_review, container, job, selector
 from webhook.admit_job import AdmissionSettings, admit

@@ -20,7 +20,7 @@ from functions.release_slice.observe import (
     ObservedSlices,
     select_next,
 )
-from shared.base.jobs import job_key, slice_name
+from shared.base.slice_names import job_key, slice_name
 from shared.base.timestamps import render_time
 from shared.frame.plan import Each, Emit, Fail, Plan, Send
 from shared.ports.errors import CallError

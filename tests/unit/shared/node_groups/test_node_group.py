@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.base.fields import Violation
-from shared.base.jobs import JOB_LABEL, job_key
 from shared.base.names import POOL_LABEL
+from shared.base.slice_names import JOB_LABEL, job_key
 from shared.node_groups import node_group
 from shared.node_groups.node_group import (
     InstanceConfig,

@@ -13,13 +13,13 @@ from shared.slices.create_or_release import (
     NOT_CREATED,
     ROWS,
     Deadline,
-    Need,
     Phase,
     Situation,
     SliceAction,
     SliceTrigger,
     find_row,
 )
+from shared.slices.units import Need
 
 SITUATIONS = [
     Situation(**dict(zip(COLUMNS, values, strict=True))) for values in product(*COLUMNS.values())

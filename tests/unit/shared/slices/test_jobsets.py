@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 import yaml
 
-from shared.base.jobs import job_key
+from shared.base.slice_names import job_key
 from shared.slices.jobsets import (
     find_fence_violation,
     find_foreign_key,
     find_leader,
-    find_split_violation,
 )
+from shared.slices.units import find_split_violation, read_demand
 from tests.support.builders import DATA
 
 DOCUMENT: dict[str, Any] = yaml.safe_load((DATA / "tpu_provisioner.yaml").read_text())
@@ -208,7 +208,7 @@ def test_only_on_tpu7x_containers_may_share_the_chips_of_a_host(
     item["spec"] |= {"containers": asking[0], "initContainers": asking[1]}
     leader = find_leader(item)
     assert leader is not None
-    assert find_split_violation(leader) == (
+    assert find_split_violation(read_demand(leader.raw)) == (
         asks
         and f"a container asks for {asks} of the host's 4 google.com/tpu: only on tpu7x can "
         "containers share them, else one must ask for all"

@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 import yaml
 
-from shared.base.jobs import job_key
+from shared.base.slice_names import job_key
 from shared.node_groups.node_group import InstanceConfig, parse
 from shared.slices.by_node_group.desired_group import build_desired_slice
 from shared.slices.jobsets import Leader, find_leader
-from shared.slices.provider import DesiredSlice, InputError, Owner
+from shared.slices.provider import DesiredSlice, Owner
+from shared.slices.units import InputError
 from tests.support.builders import CLUSTER, readable
 from tests.support.jobset_objects import NAMESPACE, options, selector, waiting_pod
 from tests.support.specs import shapes

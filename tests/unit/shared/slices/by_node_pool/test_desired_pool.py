@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from shared.base.environment import SettingsError
-from shared.base.jobs import job_key, slice_name
+from shared.base.slice_names import job_key, slice_name
 from shared.ports.gke_settings import GkeSettings, Network
 from shared.slices.by_node_pool.desired_pool import (
     NETWORKS,
@@ -33,8 +33,9 @@ from shared.slices.by_node_pool.found_pools import (
     read_older,
     read_slice,
 )
-from shared.slices.provider import InputError, NameConflict, Owner, Slice, SliceState
+from shared.slices.provider import NameConflict, Owner, Slice, SliceState
 from shared.slices.selectors import COPY_LABELS, SPOT
+from shared.slices.units import InputError
 from tests.support.builders import DATA
 from tests.unit.shared.slices.by_node_pool.objects import (
     DOCUMENT,

@@ -1,0 +1,118 @@
+"""What a kind of workload answers about its Pods and their units. Each module beside this one is a
+kind."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from shared.base.documents import Document, read_mapping, read_mappings
+from shared.base.timestamps import guess_time
+from shared.slices.units import Demand, Unit, UnitState
+
+if TYPE_CHECKING:
+    from shared.ports.kubernetes.cluster import Cluster
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A kind's answer that a Pod is one of its own.
+
+    ``is_leader``: the Pod stands for its unit's slice; the others wait silently. ``refusal``: why the
+    Pod gets no slice, if that follows from the Pod alone.
+    """
+
+    kind: UnitKind
+    is_leader: bool
+    refusal: str = ""
+
+
+class Found(NamedTuple):
+    """The unit of a Pod that waits, read from its owners.
+
+    ``hosts``: the Pods with TPU chips in the unit; ``None``: they are not compared with the slice's
+    hosts. ``violation``: why the unit gets no slice, if that follows from its owner.
+    """
+
+    unit: Unit
+    state: UnitState
+    hosts: int | None
+    violation: str = ""
+
+
+@dataclass(frozen=True)
+class Rules:
+    """The rules by which a unit's need is decided.
+
+    ``suspended_release``: how long a suspended owner keeps its slices; ``None``: until it is resumed.
+    ``deleted``: the name of a node pool whose deletion has ended, if any. A kind that can tell whose it
+    was also returns the state of that unit; it belongs to no slice any more.
+    """
+
+    now: datetime
+    suspended_release: timedelta | None = None
+    deleted: str = ""
+
+
+class UnitKind(Protocol):
+    """A kind of workload whose units get slices. Reads may raise `CallError`.
+
+    ``name`` is the row's key, the switch's name and the value of the label
+    ``tpu-functions.dev/unit-kind``; ``api_version`` that of its owners. ``is_always_on``: it needs no
+    switch. ``exclusive_topology``: the annotation of its own fence, or empty. ``is_assigned``: which
+    unit a Pod belongs to follows from the owner's Pods and slices together, not from the Pod.
+    """
+
+    name: str
+    api_version: str
+    is_always_on: bool
+    exclusive_topology: str
+    is_assigned: bool
+
+    def claim(self, demand: Demand) -> Claim | None:
+        """Whether the Pod, waiting or not, is of this kind."""
+
+    def find_unit(self, demand: Demand) -> Unit | None:
+        """The unit by the Pod alone; ``None`` if the kind is assigned."""
+
+    def find(self, cluster: Cluster, demand: Demand) -> Found:
+        """The unit of a Pod that waits, and whether its owner needs a slice for it."""
+
+    def read_states(
+        self, cluster: Cluster, units: Collection[Unit], rules: Rules
+    ) -> Mapping[Unit, UnitState]:
+        """The state of each of these units, which have slices. Owners are read once."""
+
+    def find_pod_violation(self, demand: Demand, unit: Unit) -> str:
+        """What in the Pod's labels contradicts its unit; empty if nothing does."""
+
+    def names_unit(self, pod: Document, unit: Unit) -> bool:
+        """Whether a Pod is one of this unit."""
+
+    def list_pods(self, cluster: Cluster, unit: Unit) -> list[dict[str, Any]]:
+        """The Pods of a unit, with kind and apiVersion."""
+
+
+def find_true(document: Document, types: Sequence[str]) -> Document:
+    """The first condition of these types that is true; empty if there is none."""
+    for condition in read_mappings(read_mapping(document, "status"), "conditions"):
+        if condition.get("type") in types and condition.get("status") == "True":
+            return condition
+    return {}
+
+
+def find_transition_time(document: Document, types: Sequence[str]) -> datetime | None:
+    """When the first true condition of these types became true; ``None`` if that is unknown."""
+    return guess_time(str(find_true(document, types).get("lastTransitionTime") or ""))
+
+
+def is_suspended(owner: Document) -> bool:
+    """Whether a user or a queue has suspended an owner, so that it has no Pods."""
+    return read_mapping(owner, "spec").get("suspend") is True
+
+
+def find_suspension_time(owner: Document) -> datetime | None:
+    """When a suspended owner was suspended; ``None`` if it is not, or the time is unknown."""
+    return find_transition_time(owner, ("Suspended",)) if is_suspended(owner) else None

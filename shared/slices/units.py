@@ -1,0 +1,236 @@
+"""Units: what one slice is kept for, and the Pods that ask for one.
+
+A unit is the Pods that share a slice: a JobSet's Job, a group of a LeaderWorkerSet, or one Pod of an
+owner whose Pods fit on one host. `shared.slices.kinds` finds the unit of a Pod and whether it is still
+needed.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+
+from shared.base import names
+from shared.base.documents import Document, read_mapping, read_mappings, read_text, read_texts
+from shared.base.fields import is_yes
+from shared.base.pods import CONTAINER_LISTS, find_controller
+from shared.base.slice_names import job_key, slice_name
+from shared.base.topology import TOPOLOGY, chips_of
+
+OPT_OUT = "tpu-provisioner.cloud.google.com/disable-autoprovisioning"
+"""A label or annotation of a Pod, its owners or their templates: no slice is created for it."""
+_PROVISIONED_ELSEWHERE = (
+    "autoscaling.x-k8s.io/consume-provisioning-request",
+    "autoscaling.x-k8s.io/provisioning-class-name",
+    "cluster-autoscaler.kubernetes.io/consume-provisioning-request",
+    "cluster-autoscaler.kubernetes.io/provisioning-class-name",
+)
+"""Annotations of a Pod whose Nodes a ProvisioningRequest provides, by another system."""
+
+
+class InputError(Exception):
+    """The slice that a Pod asks for is impossible; the message says what would be valid."""
+
+
+class Need(StrEnum):
+    """Whether the owner of a unit needs the unit's slice."""
+
+    NEEDED = "needs it"
+    OWNER_GONE = "is gone or being deleted"
+    OWNER_ENDED = "has ended"
+    OPTED_OUT = "has opted out"
+    SUSPENDED = "is suspended"
+    NOT_NEEDED = "has no such unit, has completed it or is suspended for long"
+    """For a Pod: it has no such unit."""
+
+
+@dataclass(frozen=True)
+class Unit:
+    """The Pods that one slice is for.
+
+    ``kind`` is a row of `shared.slices.kinds`. ``owner`` names the object that decides whether the slice
+    is needed. ``member`` says which of its units: for a JobSet the Job's name, for a LeaderWorkerSet
+    ``3`` or ``3/1``, for a Deployment ``0``, for a Job or StatefulSet empty or ``2``, for a Pod empty.
+    """
+
+    kind: str
+    namespace: str
+    owner: str
+    member: str
+
+    @property
+    def id(self) -> str:
+        """Its name within the namespace. No Job's name has a slash."""
+        is_job = self.kind == names.JOBSET_KIND
+        return self.member if is_job else f"{self.kind}/{self.owner}/{self.member}"
+
+    @property
+    def key(self) -> str:
+        """The key in its slice's name and Node labels; for a JobSet's Job the one of JobSet."""
+        return job_key(self.namespace, self.id)
+
+    @property
+    def slice_name(self) -> str:
+        """The name of its slice."""
+        return slice_name(self.owner, self.key)
+
+    @property
+    def owner_key(self) -> tuple[str, str, str]:
+        """Kind, namespace and name of the owner."""
+        return self.kind, self.namespace, self.owner
+
+    @property
+    def shown(self) -> str:
+        """It in words, as in ``Job a of JobSet b``."""
+        return self._show("")
+
+    @property
+    def shown_in_full(self) -> str:
+        """The same with the namespace."""
+        return self._show(f"{self.namespace}/")
+
+    def _show(self, prefix: str) -> str:
+        if self.kind == names.JOBSET_KIND:
+            return f"Job {prefix}{self.member} of {self.kind} {self.owner}"
+        group, _, pod = self.member.partition("/")
+        noun = "group" if self.kind == "LeaderWorkerSet" else "Pod"
+        shown = f"{noun} {group} of " if group else ""
+        shown = f"Pod {pod} of {shown}" if pod else shown
+        return f"{shown}{self.kind} {prefix}{self.owner}"
+
+
+@dataclass(frozen=True)
+class Controller:
+    """The owner that controls a Pod, by its reference. ``uid`` may be empty."""
+
+    kind: str
+    name: str
+    uid: str
+
+
+@dataclass(frozen=True)
+class Demand:
+    """What a Pod asks of a slice. ``chips`` is the sum of its containers' requests, all on one host."""
+
+    namespace: str
+    name: str
+    uid: str
+    controller: Controller | None
+    chips: int
+    selector: Mapping[str, str]
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+    tolerations: tuple[Document, ...]
+    raw: Document = field(repr=False, compare=False)
+
+    @property
+    def topology(self) -> str:
+        """The topology in the node selector; empty if there is none."""
+        return self.selector.get(names.TOPOLOGY_LABEL, "")
+
+    @property
+    def accelerator(self) -> str:
+        """The accelerator label in the node selector; empty if there is none."""
+        return self.selector.get(names.ACCELERATOR_LABEL, "")
+
+    @property
+    def hosts(self) -> int:
+        """The hosts of one slice of this topology, at least 1; 1 if the topology is no shape."""
+        if not self.chips or not TOPOLOGY.fullmatch(self.topology):
+            return 1
+        return max(1, chips_of(self.topology) // self.chips)
+
+
+@dataclass(frozen=True)
+class UnitState:
+    """What decides whether a unit keeps its slice.
+
+    ``why`` says in a sentence why it does not, and is empty while it does. ``since``: since when it has
+    not been needed, if known. ``owner``: the owner's manifest, ``None`` if it is gone; the item of a
+    list lacks kind and apiVersion. ``is_ending``: the owner is being deleted and may be created again
+    when it is gone, or the unit's Pods may come back; its slice is then kept for twice as long.
+    """
+
+    need: Need
+    why: str = ""
+    since: datetime | None = None
+    owner: Document | None = field(default=None, repr=False)
+    is_ending: bool = False
+
+
+def read_demand(pod: Document) -> Demand:
+    """What a Pod asks for, whether it waits or not. Malformed parts of the Pod count as absent."""
+    metadata, spec = read_mapping(pod, "metadata"), read_mapping(pod, "spec")
+    owner = find_controller(metadata)
+    return Demand(
+        namespace=str(metadata.get("namespace")),
+        name=str(metadata.get("name")),
+        uid=str(metadata.get("uid")),
+        controller=None if owner is None else _read_controller(owner),
+        chips=sum(_chips(container) for container in read_mappings(spec, "containers")),
+        selector=read_texts(spec, "nodeSelector"),
+        labels=read_texts(metadata, "labels"),
+        annotations=read_texts(metadata, "annotations"),
+        tolerations=tuple(read_mappings(spec, "tolerations")),
+        raw=pod,
+    )
+
+
+def _read_controller(owner: Document) -> Controller:
+    return Controller(str(owner.get("kind")), str(owner.get("name")), read_text(owner, "uid"))
+
+
+def waits(pod: Document) -> Demand | None:
+    """What a Pod asks for, if it waits for a slice; otherwise ``None``.
+
+    It waits if it is Pending and Unschedulable, requests TPU chips and a topology, has not opted out and
+    is not being deleted. Whether it gets a slice depends on its kind.
+    """
+    metadata, status = read_mapping(pod, "metadata"), read_mapping(pod, "status")
+    if (
+        status.get("phase") != "Pending"
+        or not is_unschedulable(status)
+        or "deletionTimestamp" in metadata
+    ):
+        return None
+    demand = read_demand(pod)
+    asks = demand.chips >= 1 and names.TOPOLOGY_LABEL in demand.selector
+    return demand if asks and not has_opted_out(demand.labels, demand.annotations) else None
+
+
+def is_unschedulable(status: Document) -> bool:
+    """Whether the scheduler reports that a Pod fits no Node."""
+    return any(
+        condition.get("type") == "PodScheduled"
+        and condition.get("status") == "False"
+        and condition.get("reason") == "Unschedulable"
+        for condition in read_mappings(status, "conditions")
+    )
+
+
+def has_opted_out(labels: Mapping[str, str], annotations: Mapping[str, str]) -> bool:
+    """Whether a label or annotation opts out of slices, in any spelling of true, or the annotations say
+    that a ProvisioningRequest provides the Nodes."""
+    is_elsewhere = any(annotations.get(key) for key in _PROVISIONED_ELSEWHERE)
+    return is_elsewhere or any(is_yes(one.get(OPT_OUT, "")) for one in (labels, annotations))
+
+
+def find_split_violation(demand: Demand) -> str | None:
+    """The violation if the device plugin would not allocate the chips of a container, or ``None``."""
+    spec = read_mapping(demand.raw, "spec")
+    lists = (read_mappings(spec, kind) for kind in CONTAINER_LISTS)
+    parts = {_chips(one) for containers in lists for one in containers} - {0}
+    if demand.accelerator == "tpu7x" or parts == {demand.chips}:
+        return None
+    part = min(parts - {demand.chips})
+    return (
+        f"a container asks for {part} of the host's {demand.chips} {names.TPU_RESOURCE}: only on "
+        "tpu7x can containers share them, else one must ask for all"
+    )
+
+
+def _chips(container: Document) -> int:
+    requests = read_mapping(read_mapping(container, "resources"), "requests")
+    count = str(requests.get(names.TPU_RESOURCE, ""))
+    return int(count) if re.fullmatch("[0-9]{1,4}", count) else 0
