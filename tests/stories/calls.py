@@ -93,6 +93,18 @@ class CallCounter:
         """A step's calls to the API server."""
         return self._harness.simulation.kube.calls.by_user[identity(step.replace("_", "-")).name]
 
+    def kubernetes_by_call(self) -> Counter[tuple[str, str]]:
+        """The calls to the API server by step and call, without steps that list all groups."""
+        steps = {identity(step.replace("_", "-")).name: step for step in STEPS}
+        return Counter(
+            (
+                steps[call.user],
+                "/".join(filter(None, (f"{call.verb} {call.resource}", call.subresource))),
+            )
+            for call in self._harness.simulation.kube.calls
+            if steps.get(call.user, "sweep") not in CLUSTER_STEPS
+        )
+
     def reads(self, step: str) -> int:
         """A step's reads of Compute Engine."""
         return self._reads[step]

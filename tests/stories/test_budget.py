@@ -71,6 +71,18 @@ def read_budget(nodes: int) -> tuple[int, int, list[int]]:
     return invocations, calls, [int(cell) for cell in found[5:]]
 
 
+def check_table_of_calls(nodes: int, counted: Counter[tuple[str, str]]) -> None:
+    """docs/cost.md has each call to the API server of this lifecycle."""
+    lines = (ROOT / "docs" / "cost.md").read_text().splitlines()
+    rows = [
+        re.findall(r"`([a-z_]+)` \| `([a-z/ ]+)` \| (\d+) \| (\d+) \| (\d+) \|", line)
+        for line in lines
+    ]
+    column = [2, 16, 64].index(nodes) + 2
+    table = {(row[0], row[1]): int(row[column]) for found in rows for row in found}
+    assert table == {call: pytest.approx(number, rel=0.03) for call, number in counted.items()}
+
+
 def check_performance_page(nodes: int, to_ready: Cost, cost: Cost) -> None:
     """docs/performance.md has what this lifecycle took, and the budget."""
     lines = (ROOT / "docs" / "performance.md").read_text().splitlines()
@@ -127,6 +139,7 @@ def test_the_lifecycle_of_a_slice_stays_within_its_budget(
         assert counted == [nearly(invocations), nearly(spent.calls)]
         if applied["spec"]["nodeCount"] > 1:
             check_performance_page(applied["spec"]["nodeCount"], to_ready[0], spent)
+            check_table_of_calls(applied["spec"]["nodeCount"], counter.kubernetes_by_call())
     assert counter.reads("label_node") <= 20, "one list reads the VMs of many Nodes"
     assert counter.agrees_with_the_servers()
     assert excess(counter.cost(), allowed, counter.rejected_writes()) == {}
