@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
@@ -18,6 +18,8 @@ from shared.node_groups.snapshot import RULES
 from shared.node_groups.status import Status, Type
 from shared.ports.errors import CallError
 from shared.settings import Settings
+from shared.triggers import routes
+from shared.triggers.audit_log import LogEvent
 from shared.triggers.message import Message
 from shared.triggers.trigger import LogTrigger, ObjectTrigger
 
@@ -102,7 +104,7 @@ def open_group(
     invocation: Invocation, is_first_observation: bool, *, ends_own_retries: bool = False
 ) -> GroupWork:
     """The work on the group that the trigger names. Raises `NothingToDo` and `CallError`."""
-    group = find_group(invocation)
+    group = find_group(invocation, is_first_observation)
     invocation.facts |= {"group": group.key, "uid": group.uid}
     known = status.parse_of(group)
     fields = work_fields(invocation, is_first_observation=is_first_observation)
@@ -111,8 +113,12 @@ def open_group(
     )
 
 
-def find_group(invocation: Invocation) -> AnyGroup:
-    """The group that the trigger names. Raises `NothingToDo` and `CallError`."""
+def find_group(invocation: Invocation, is_first_observation: bool = False) -> AnyGroup:
+    """The group that the trigger names. Raises `NothingToDo` and `CallError`.
+
+    It is read, unless it was read seconds ago and the trigger is an event about a VM. A deletion does
+    not end, and inject_token writes a status rarely then: if it is outdated, the step observes again.
+    """
     cluster_id = invocation.cluster.get_cluster_id()
     match invocation.trigger:
         case ObjectTrigger(message):
@@ -124,16 +130,33 @@ def find_group(invocation: Invocation) -> AnyGroup:
                 raise NothingToDo("GroupReplaced")
             return node_group.parse(raw, cluster_id)
         case LogTrigger(event):
-            # Users can write labels, so only the name that is computed from the uid proves it.
-            for raw in invocation.cluster.list_groups_named(event.resource_name):
-                group = node_group.parse(raw, cluster_id)
-                if not isinstance(group, NodeGroup) or group.resource_name != event.resource_name:
-                    continue
-                places = ("", group.spec.zone, group.spec.region)
-                if event.project == group.spec.project and event.location in places:
-                    return group
-            raise NothingToDo("NotOurs")
+            name, cluster = event.resource_name, invocation.cluster
+            if event.concerns_vm and is_first_observation:
+                calls, now = cluster.calls, invocation.runtime.now()
+                kept = _find_owner(event, cluster.list_recent_groups_named(name, now), cluster_id)
+                is_enough = invocation.step == routes.INJECT_TOKEN or cluster.calls > calls
+                if kept is not None and (is_enough or kept.deleting is not None):
+                    return kept
+            group = _find_owner(event, cluster.list_groups_named(name), cluster_id)
+            if group is None:
+                raise NothingToDo("NotOurs")
+            return group
     raise NothingToDo("NotForThisStep")
+
+
+def _find_owner(
+    event: LogEvent, labelled: Iterable[Mapping[str, Any]], cluster_id: str
+) -> NodeGroup | None:
+    """The group of an event's resource, of those with its label."""
+    # Users can write labels, so only the name that is computed from the uid proves it.
+    for raw in labelled:
+        group = node_group.parse(raw, cluster_id)
+        if not isinstance(group, NodeGroup) or group.resource_name != event.resource_name:
+            continue
+        places = ("", group.spec.zone, group.spec.region)
+        if event.project == group.spec.project and event.location in places:
+            return group
+    return None
 
 
 def message_about(group: AnyGroup, cause: Any, at: datetime, **names: Any) -> Message:

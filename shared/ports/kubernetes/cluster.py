@@ -23,7 +23,7 @@ _NAMESPACES = Target("Namespace", "/api/v1", "namespaces")
 _CONFIG_MAPS = Target("ConfigMap", "/api/v1", "configmaps")
 _CA_KEPT = timedelta(minutes=10)
 """How long a CA is cached. CAs are replaced once in years."""
-_GROUPS_KEPT = timedelta(seconds=5)
+_RECENT = timedelta(seconds=20)
 
 
 class Cluster(GroupCalls, NodeCalls, TokenCalls, SigningRequestCalls, WorkloadCalls, EventCalls):
@@ -64,15 +64,15 @@ class Cluster(GroupCalls, NodeCalls, TokenCalls, SigningRequestCalls, WorkloadCa
         self._connection.cached.pop("CA", None)
 
     def list_recent_groups_named(self, resource_name: str, now: datetime) -> list[dict[str, Any]]:
-        """As `list_groups_named`, read at most five seconds ago: for a step that does not write them."""
+        """As `list_groups_named`, read at most 20 seconds ago: to know whose a VM is."""
         return self._read_seldom(
-            resource_name, lambda: self.list_groups_named(resource_name), now, _GROUPS_KEPT
+            resource_name, lambda: self.list_groups_named(resource_name), now, _RECENT
         )
 
     def list_recent_nodes(self, resource_name: str, now: datetime) -> list[dict[str, Any]]:
         """As `list_nodes`, read at most 20 seconds ago."""
         return self._read_seldom(
-            f"{resource_name}/nodes", lambda: self.list_nodes(resource_name), now, 4 * _GROUPS_KEPT
+            f"{resource_name}/nodes", lambda: self.list_nodes(resource_name), now, _RECENT
         )
 
     def _read_ca_certificate(self) -> str:

@@ -426,6 +426,43 @@ def test_the_log_line_names_a_group_that_a_message_names_and_that_is_gone(
     assert invocation.facts == {"group": f"default/{message.name}"}
 
 
+class Kept(Cluster):
+    """A cluster whose groups were read before, if ``raw`` is given, and have changed since."""
+
+    def __init__(self, raw: Mapping[str, Any] | None) -> None:
+        super().__init__(raw_group(generation=2))
+        self._kept, self.calls = raw, 0
+
+    def list_groups_named(self, name: str) -> list[Mapping[str, Any]]:
+        self.calls += 1
+        return super().list_groups_named(name)
+
+    def list_recent_groups_named(self, name: str, _now: Any) -> list[Mapping[str, Any]]:
+        return self.list_groups_named(name) if self._kept is None else [self._kept]
+
+
+@pytest.mark.parametrize(
+    "step, is_first, kept, generation, reads",
+    [
+        pytest.param("inject_token", True, raw_group(), 1, 0, id="whose a VM is, is known"),
+        pytest.param("inject_token", False, raw_group(), 2, 1, id="the status was outdated"),
+        pytest.param("inject_token", True, None, 2, 1, id="nothing is known"),
+        pytest.param("label_node", True, raw_group(), 2, 1, id="the step counts again"),
+        pytest.param("label_node", True, raw_group(deleting=True), 1, 0, id="it is being deleted"),
+        pytest.param("label_node", True, None, 2, 1, id="it is read once"),
+        pytest.param("create_resources", True, raw_group(), 2, 1, id="a VM was not created"),
+    ],
+)
+def test_the_group_of_a_vm_is_read_again_if_the_step_may_write_it(
+    step: str, is_first: bool, kept: Mapping[str, Any] | None, generation: int, reads: int
+) -> None:
+    cluster, trigger = Kept(kept), read(own_entry("vm-insert-by-group-last"))
+    runtime = SimpleNamespace(now=lambda: NOW)
+    invocation = SimpleNamespace(cluster=cluster, trigger=trigger, step=step, runtime=runtime)
+    group = find_group(cast("Invocation", invocation), is_first)
+    assert (group.generation, cluster.calls) == (generation, reads)
+
+
 def test_a_failed_insert_of_a_vm_triggers_create_resources() -> None:
     failed = json.loads(json.dumps(ENTRIES["vm-insert-by-group-last"]["entry"]))
     failed["protoPayload"]["status"] = {"code": 8, "message": "ZONE_RESOURCE_POOL_EXHAUSTED"}

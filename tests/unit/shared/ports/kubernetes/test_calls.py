@@ -326,10 +326,10 @@ def test_the_ca_of_the_cluster_is_read_every_ten_minutes() -> None:
     assert cluster.requests == [("GET", path, None)] * 4
 
 
-def test_recent_groups_of_a_name_are_read_every_five_seconds_until_there_are_some() -> None:
+def test_recent_groups_of_a_name_are_read_every_20_seconds_until_there_are_some() -> None:
     one, other = {"metadata": {"name": "a"}}, {"metadata": {"name": "b"}}
     cluster = Answered(page(), page(one), page(other), page(one, other))
-    seconds = [("tng-a", 0), ("tng-a", 1), ("tng-a", 5.9), ("tng-b", 5.9), ("tng-a", 6)]
+    seconds = [("tng-a", 0), ("tng-a", 1), ("tng-a", 20.9), ("tng-b", 20.9), ("tng-a", 21)]
     found = [
         cluster.list_recent_groups_named(name, NOW + timedelta(seconds=after))
         for name, after in seconds
