@@ -77,6 +77,7 @@ async def _run(settings: RelaySettings, credentials: Credentials) -> None:
         rng=random.Random(),
         timing=Timing(),
         with_jobsets=settings.jobsets,
+        with_workloads=settings.slice_workloads,
     )
     try:
         runner, port = await serve(relay.health, settings.port)

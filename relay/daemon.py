@@ -4,6 +4,7 @@ import asyncio
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, Protocol
 
@@ -45,6 +46,13 @@ JOBSET_RESOURCES = (
         "JobSet", f"/apis/{names.JOBSET_GROUP}/{names.JOBSET_VERSION}/{names.JOBSET_PLURAL}"
     ),
 )
+WORKLOAD_RESOURCES = (
+    # The API server sends a Pod when it is created, changes and gets its Node: what runs costs nothing.
+    WatchedResource(
+        "Pod", "/api/v1/pods", {"fieldSelector": "spec.nodeName=,status.phase=Pending"}
+    ),
+    replace(JOBSET_RESOURCES[1], is_optional=True),
+)
 MAX_BATCH = 100
 """Objects and steps in one round of publishing; the next round follows immediately."""
 SHUTDOWN_S = 5.0
@@ -77,8 +85,10 @@ class Relay:
         rng: random.Random,
         timing: Timing,
         with_jobsets: bool,
+        with_workloads: bool,
     ) -> None:
-        """``cluster_id`` may be empty: it is read from the cluster then."""
+        """``cluster_id`` may be empty: it is read from the cluster then. ``with_workloads`` includes
+        JobSets."""
         self._api = api
         self._publisher = publisher
         self._cluster_id = cluster_id
@@ -88,7 +98,8 @@ class Relay:
         self._group_metrics = GroupMetrics(now)
         self._changed = asyncio.Event()
         self._backoff = Backoff(timing.first_backoff_s, timing.longest_backoff_s, rng)
-        resources = (*RESOURCES, *JOBSET_RESOURCES) if with_jobsets else RESOURCES
+        of_pods = JOBSET_RESOURCES if with_jobsets else ()
+        resources = (*RESOURCES, *(WORKLOAD_RESOURCES if with_workloads else of_pods))
         health_by_kind = {resource.kind: WatchHealth(monotonic) for resource in resources}
         self._watches = [
             Watch(api, one, self, health_by_kind[one.kind], timing=timing, backoff=self._backoff)

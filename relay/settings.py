@@ -17,6 +17,7 @@ class RelaySettings:
     cluster_id: str
     port: int
     jobsets: bool
+    slice_workloads: bool
 
 
 @dataclass(frozen=True)
@@ -82,6 +83,14 @@ VARIABLES = {
         r"true|false",
         "true or false",
     ),
+    "slice_workloads": Variable(
+        "SLICE_WORKLOADS",
+        "false",
+        "Whether to publish messages about all Pods that wait for a slice, not only those of JobSets."
+        " It includes `JOBSETS`; JobSet need not be installed.",
+        r"true|false",
+        "true or false",
+    ),
 }
 """The field of `RelaySettings` that each variable fills."""
 
@@ -98,4 +107,5 @@ def read_settings(environ: Mapping[str, str]) -> RelaySettings:
         cluster_id=texts["cluster_id"],
         port=int(texts["port"]),
         jobsets=texts["jobsets"] == "true",
+        slice_workloads=texts["slice_workloads"] == "true",
     )

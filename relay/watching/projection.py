@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from shared.base.documents import parse_json, read_mapping, read_mappings
-from shared.base.names import TPU_RESOURCE
+from shared.base.names import TOPOLOGY_LABEL, TPU_RESOURCE
 
 _METADATA = (
     "name",
@@ -28,9 +28,14 @@ _ANNOTATIONS_OF = (
     "tpu-provisioner.cloud.google.com",
     "jobset.sigs.k8s.io",
     "batch.kubernetes.io",
+    "leaderworkerset.sigs.k8s.io",
+    "kueue.x-k8s.io",
+    "autoscaling.x-k8s.io",
+    "cluster-autoscaler.kubernetes.io",
 )
 """The prefixes of the annotations that are kept."""
-_POD_SPEC = ("nodeSelector", "tolerations")
+_IDENTITY = ("name", "namespace", "uid", "resourceVersion")
+_POD_SPEC = ("nodeSelector", "tolerations", "nodeName", "schedulingGates", "schedulingGroup")
 _OF_GROUP = ("nodeCount", "topology", "targetSizePolicyMode")
 _REQUEST_SPEC = ("signerName", "username", "groups")
 _SPEC = (
@@ -65,6 +70,11 @@ def _project(value: dict[str, Any]) -> dict[str, Any]:
         # Not an object or a template in it: a list, or an error, whose status is a word.
         return value
     metadata, status = read_mapping(value, "metadata"), read_mapping(value, "status")
+    spec = read_mapping(value, "spec")
+    is_pod = "phase" in status and isinstance(spec.get("containers"), list)
+    if is_pod and not _asks_for_slice(spec):
+        # Of a Pod that needs no slice only the name is read. Thousands may wait in a list.
+        return {"metadata": _only(metadata, _IDENTITY)}
     annotations = {
         key: text
         for key, text in read_mapping(metadata, "annotations").items()
@@ -74,9 +84,16 @@ def _project(value: dict[str, Any]) -> dict[str, Any]:
     conditions = [one for one in every if one.get("type") in _CONDITIONS]
     return {
         "metadata": {**_only(metadata, _METADATA), "annotations": annotations},
-        "spec": _only(read_mapping(value, "spec"), _SPEC),
+        "spec": _only(spec, _SPEC),
         "status": {**_only(status, _STATUS), "conditions": conditions},
     }
+
+
+def _asks_for_slice(spec: Mapping[str, Any]) -> bool:
+    """Whether a Pod requests TPU chips and a topology."""
+    return TOPOLOGY_LABEL in read_mapping(spec, "nodeSelector") and any(
+        TPU_RESOURCE in container["resources"]["requests"] for container in spec["containers"]
+    )
 
 
 def _project_resources(container: Any) -> dict[str, Any]:

@@ -87,11 +87,13 @@ class Timing:
 class WatchedResource:
     """A kind, the path of its collection, and the selectors of the watch (none: all objects).
 
-    An object that no selector matches any more counts as deleted."""
+    An object that no selector matches any more counts as deleted. ``is_optional``: the API server may
+    not know the kind; then there are no objects of it."""
 
     kind: WatchedKind
     path: str
     selection: Mapping[str, str] = field(default_factory=dict)
+    is_optional: bool = False
 
 
 class Watch:
@@ -144,6 +146,11 @@ class Watch:
             await self._follow()
         except Refused as refusal:
             missing = ""
+            if refusal.status == HTTPStatus.NOT_FOUND and self._resource.is_optional:
+                self._health.contact()
+                self._health.listed = True
+                await asyncio.sleep(self._timing.longest_backoff_s)
+                return End.CLOSED, ""
             if refusal.status == HTTPStatus.NOT_FOUND:
                 missing = (
                     f"404: the API server does not know {self._resource.path}; "

@@ -184,13 +184,13 @@ def _read_controller(owner: Document) -> Controller:
 def waits(pod: Document) -> Demand | None:
     """What a Pod asks for, if it waits for a slice; otherwise ``None``.
 
-    It waits if it is Pending and Unschedulable, requests TPU chips and a topology, has not opted out and
-    is not being deleted. Whether it gets a slice depends on its kind.
+    It waits if it is Pending, and Unschedulable or held, requests TPU chips and a topology, has not
+    opted out and is not being deleted. Whether it gets a slice depends on its kind.
     """
     metadata, status = read_mapping(pod, "metadata"), read_mapping(pod, "status")
     if (
         status.get("phase") != "Pending"
-        or not is_unschedulable(status)
+        or not (is_unschedulable(status) or is_held(pod))
         or "deletionTimestamp" in metadata
     ):
         return None
@@ -206,6 +206,19 @@ def is_unschedulable(status: Document) -> bool:
         and condition.get("status") == "False"
         and condition.get("reason") == "Unschedulable"
         for condition in read_mappings(status, "conditions")
+    )
+
+
+def is_held(pod: Document) -> bool:
+    """Whether the scheduler has not tried a Pod of a gang. It holds the Pods of a gang that is not
+    complete before its queue, and writes no condition then: by kube-scheduler's source, not observed. A
+    Pod that it is just about to try looks the same."""
+    spec, status = read_mapping(pod, "spec"), read_mapping(pod, "status")
+    return (
+        bool(read_mapping(spec, "schedulingGroup"))
+        and not spec.get("schedulingGates")
+        and not spec.get("nodeName")
+        and all(one.get("type") != "PodScheduled" for one in read_mappings(status, "conditions"))
     )
 
 

@@ -186,6 +186,14 @@ def pod(
     }
 
 
+def held_pod(**spec: Any) -> Raw:
+    """A Pod that the scheduler has not tried yet, because its gang is not complete."""
+    raw = pod()
+    raw["status"]["conditions"] = []
+    raw["spec"] |= {"schedulingGroup": {"podGroupName": "g"}, **spec}
+    return raw
+
+
 def jobset(
     name: str = "train",
     *,

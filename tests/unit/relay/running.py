@@ -93,6 +93,7 @@ async def running_relay(
     token: str = "token",
     watched: bool = True,
     with_jobsets: bool = False,
+    with_workloads: bool = False,
     now: Callable[[], datetime] = lambda: datetime.now(UTC),
 ) -> AsyncIterator[RunningRelay]:
     """Run a relay; ``watched``: wait until groups and Nodes are being watched."""
@@ -101,7 +102,13 @@ async def running_relay(
     recorder = recorder or Recorder()
     try:
         async with relaying(
-            kubeconfig, recorder, timing, cluster_id, with_jobsets=with_jobsets, now=now
+            kubeconfig,
+            recorder,
+            timing,
+            cluster_id,
+            with_jobsets=with_jobsets,
+            with_workloads=with_workloads,
+            now=now,
         ) as (relay, stop, ended):
             running = RunningRelay(api, recorder, relay, stop, ended)
             if watched:
@@ -129,6 +136,7 @@ async def relaying(
     rng: random.Random | None = None,
     *,
     with_jobsets: bool = False,
+    with_workloads: bool = False,
     now: Callable[[], datetime] = lambda: datetime.now(UTC),
 ) -> AsyncIterator[tuple[Relay, asyncio.Event, asyncio.Task[None]]]:
     """Run a relay; stop it cleanly if it is still running at the end."""
@@ -142,6 +150,7 @@ async def relaying(
         rng=rng or random.Random(1),
         timing=timing,
         with_jobsets=with_jobsets,
+        with_workloads=with_workloads,
     )
     stop = asyncio.Event()
     ended = asyncio.create_task(relay.run(stop))

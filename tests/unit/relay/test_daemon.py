@@ -125,13 +125,24 @@ async def test_waiting_pods_and_ended_jobsets_are_reported_if_that_is_enabled(
         assert running.recorder.attempts.qsize() == 2
 
 
-async def test_only_pending_pods_of_jobsets_are_listed_and_watched(tmp_path: Path) -> None:
+SELECTORS = {
+    "jobsets": (False, ["jobset.sigs.k8s.io/job-key", "status.phase=Pending"]),
+    "all workloads": (True, ["", "spec.nodeName=,status.phase=Pending"]),
+}
+
+
+@pytest.mark.parametrize("with_workloads, selectors", SELECTORS.values(), ids=SELECTORS.keys())
+async def test_only_pending_pods_are_listed_and_watched_and_only_those_of_jobsets_by_default(
+    with_workloads: bool, selectors: list[str], tmp_path: Path
+) -> None:
     api = ScriptedApi()
-    async with running_relay(tmp_path, api, watched=False, with_jobsets=True) as running:
+    async with running_relay(
+        tmp_path, api, watched=False, with_jobsets=True, with_workloads=with_workloads
+    ) as running:
         for matches in (is_list(PODS), is_watch(PODS)):
             request = await running.request(matches)
             selected = [request.argument(key) for key in ("labelSelector", "fieldSelector")]
-            assert selected == ["jobset.sigs.k8s.io/job-key", "status.phase=Pending"]
+            assert selected == selectors
 
 
 async def test_pods_and_jobsets_are_not_listed_if_jobsets_are_disabled(tmp_path: Path) -> None:
@@ -161,6 +172,23 @@ async def test_groups_are_reported_without_the_crd_of_jobsets_and_jobsets_once_i
         api.objects[JOBSETS] = {}
         await running.request(is_watch(JOBSETS))
         assert running.relay.health.list_not_ready() == []
+        api.change(JOBSETS, "ADDED", jobset())
+        api.change(JOBSETS, "DELETED", jobset())
+        assert await running.recorder.next() == ("release_slice", "train", "")
+
+
+async def test_with_all_workloads_jobset_need_not_be_installed_and_is_noticed_when_it_is(
+    tmp_path: Path,
+) -> None:
+    api = ScriptedApi()
+    del api.objects[JOBSETS]
+    async with running_relay(tmp_path, api, watched=False, with_workloads=True) as running:
+        await until_watched(api, PODS)
+        for _ in range(2):
+            await running.request(lambda request: request.path == JOBSETS)
+        assert running.relay.health.list_not_ready() == []
+        api.objects[JOBSETS] = {}
+        await running.request(is_watch(JOBSETS))
         api.change(JOBSETS, "ADDED", jobset())
         api.change(JOBSETS, "DELETED", jobset())
         assert await running.recorder.next() == ("release_slice", "train", "")

@@ -16,10 +16,12 @@ from shared.slices.jobsets import (
     find_leader,
     requests_chips,
 )
+from shared.slices.units import read_demand, waits
 from tests.unit.relay.objects import (
     Raw,
     foreign_node,
     group,
+    held_pod,
     jobset,
     node,
     pod,
@@ -60,9 +62,36 @@ def test_every_field_of_a_node_that_is_read_is_kept(raw: Raw) -> None:
     assert fingerprint_node(projected(raw)) == fingerprint_node(raw)
 
 
-@pytest.mark.parametrize("raw", [pod(), pod(index="1", phase="Running")], ids=["leader", "other"])
+PODS = {
+    "leader": pod(),
+    "other": pod(index="1", phase="Running"),
+    "opted out": pod(annotations={"autoscaling.x-k8s.io/consume-provisioning-request": "x"}),
+    "of a LeaderWorkerSet": pod(annotations={"leaderworkerset.sigs.k8s.io/size": "2"}),
+    "in a gang": held_pod(),
+    "in a gang, with a gate": held_pod(schedulingGates=[{"name": "a"}]),
+    "in a gang, with a Node": held_pod(nodeName="n"),
+}
+
+
+@pytest.mark.parametrize("raw", PODS.values(), ids=PODS.keys())
 def test_every_field_of_a_pod_that_is_read_is_kept(raw: Raw) -> None:
-    assert find_leader(projected(raw)) == find_leader(raw)
+    after = projected(raw)
+    for read in (find_leader, read_demand, waits):
+        assert read(after) == read(raw), read
+
+
+OF_NO_SLICE = {
+    "no chips": pod(chips=""),
+    "no topology": pod(topology=""),
+    "no containers": pod() | {"spec": {"containers": []}},
+    "malformed": pod() | {"spec": {"containers": [None, 1, {}], "nodeSelector": 2}},
+}
+
+
+@pytest.mark.parametrize("raw", OF_NO_SLICE.values(), ids=OF_NO_SLICE.keys())
+def test_of_a_pod_that_asks_for_no_slice_only_its_identity_is_kept(raw: Raw) -> None:
+    identity = {"namespace": "default", "name": pod()["metadata"]["name"], "uid": "pod-uid-1"}
+    assert projected(raw) == {"metadata": identity}
 
 
 JOBSETS = {

@@ -17,6 +17,7 @@ def test_only_the_project_is_required() -> None:
         cluster_id="",
         port=8080,
         jobsets=False,
+        slice_workloads=False,
     )
 
 
@@ -28,9 +29,10 @@ def test_every_variable_is_read() -> None:
         "CLUSTER_ID": "east-1",
         "PORT": "0",
         "JOBSETS": "true",
+        "SLICE_WORKLOADS": "true",
     }
     assert read_settings(environ) == RelaySettings(
-        "example.com:proj-1", "tf.", "/etc/kubeconfig", "east-1", 0, True
+        "example.com:proj-1", "tf.", "/etc/kubeconfig", "east-1", 0, True, True
     )
 
 

@@ -1,0 +1,53 @@
+"""What a Pod asks for, and which Pods of a gang wait although the scheduler has not tried them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from kubernetes.client import V1PodSpec
+
+from shared.slices.units import waits
+from tests.unit.relay.objects import held_pod, pod
+
+SCHEDULED = [{"type": "PodScheduled", "status": "True"}]
+REFUSED = [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]
+GATED = [{"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}]
+HELD: dict[str, tuple[dict[str, Any], list[dict[str, str]], bool]] = {
+    "not tried": ({}, [], True),
+    "other conditions": ({}, [{"type": "Initialized", "status": "True"}], True),
+    "tried": ({}, REFUSED, True),
+    "gate": ({"schedulingGates": [{"name": "kueue.x-k8s.io/admission"}]}, GATED, False),
+    "gate, no condition yet": ({"schedulingGates": [{"name": "g"}]}, [], False),
+    "placed": ({"nodeName": "n"}, SCHEDULED, False),
+    "placed by hand": ({"nodeName": "n"}, [], False),
+    "no gang": ({"schedulingGroup": None}, [], False),
+    "no gang, tried": ({"schedulingGroup": None}, REFUSED, True),
+    "no chips": ({"containers": []}, [], False),
+}
+
+
+@pytest.mark.parametrize("spec, conditions, expected", HELD.values(), ids=HELD.keys())
+def test_a_pod_of_a_gang_waits_before_the_scheduler_has_tried_it(
+    spec: dict[str, Any], conditions: list[dict[str, str]], expected: bool
+) -> None:
+    raw = held_pod(**spec)
+    raw["status"]["conditions"] = conditions
+    assert (waits(raw) is not None) is expected
+
+
+def test_a_pod_that_is_not_pending_or_is_being_deleted_does_not_wait_in_a_gang() -> None:
+    gang = held_pod()["spec"]
+    for raw in (pod(phase="Running"), pod(deleting=True)):
+        assert waits({**raw, "spec": gang}) is None
+
+
+def test_the_field_of_gangs_that_is_read_is_the_only_one_of_the_pinned_api() -> None:
+    """A new field, as `workloadRef` once was, may hold Pods that `is_held` does not see."""
+    words = ("group", "gang", "workload")
+    fields = {
+        name
+        for name in V1PodSpec.attribute_map.values()
+        if any(word in name.lower() for word in words)
+    }
+    assert fields == {"schedulingGroup"}
