@@ -54,7 +54,7 @@ read_settings() {
   expressions+=', join(" ", values(coalesce(var.cluster_access.kubeconfig_secrets, {})))'
   expressions+=', var.relay_identity.workload_identity_federation == null ? "" : "federation"'
   expressions+=', join(" ", flatten([for pools in var.node_pools[*] : [coalesce(pools.project_id, var.project_id), pools.location, pools.cluster]]))'
-  expressions+=', var.join_approval'
+  expressions+=', var.join_approval, var.slice_workloads'
   # Warnings precede the answer. A rejected setting causes an answer, too, and an error on stderr.
   if ! answer=$(tf console -no-color -var-file="$cluster.tfvars" <<<"join(\"|\", [$expressions])" 2>"$temporary/console") ||
     grep -q '^Error: ' "$temporary/console"; then
@@ -72,7 +72,7 @@ read_settings() {
     has_settings=false
     return
   fi
-  IFS='|' read -r project region prefix jobsets projects secrets federation pools approval <<<"$answer"
+  IFS='|' read -r project region prefix jobsets projects secrets federation pools approval workloads <<<"$answer"
   resources=$(tf state list -no-color 2>"$temporary/state") || grep -q '^No state file was found' "$temporary/state" ||
     fail "terraform state list failed: $(cat "$temporary/state")"
   resources=$(grep -v '^data\.' <<<"$resources" || true)
@@ -240,7 +240,7 @@ check_cluster() {
   [ "$minor" -ge 30 ] || echo "Kubernetes 1.$minor has no ValidatingAdmissionPolicies: permissions on Secrets and Nodes are not restricted (SECURITY.md)"
   kubectl auth can-i '*' '*' --all-namespaces >/dev/null 2>&1 ||
     add_problem "you are not an administrator of the cluster" "kubectl create clusterrolebinding you-admin --clusterrole=cluster-admin --user=YOU"
-  [ -z "$jobsets" ] || [ "$mode" = destroy ] || kubectl get customresourcedefinitions jobsets.jobset.x-k8s.io >/dev/null 2>&1 ||
+  [ -z "$jobsets" ] || [ "$workloads" = true ] || [ "$mode" = destroy ] || kubectl get customresourcedefinitions jobsets.jobset.x-k8s.io >/dev/null 2>&1 ||
     add_problem "jobset_provider is $jobsets, but JobSet is not installed in the cluster" "https://jobset.sigs.k8s.io/docs/installation"
   [ "$mode" = destroy ] || [ "$minor" -ge 28 ] || ! grep -qs '^[^#]*/inject-env' "$overlay/kustomization.yaml" ||
     add_problem "Kubernetes 1.$minor does not number the Pods of StatefulSets, so inject-env would give them no TPU_WORKER_ID" "upgrade the cluster to 1.28 or newer, or remove inject-env from $overlay/kustomization.yaml (docs/injection.md)"

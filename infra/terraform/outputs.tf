@@ -24,6 +24,7 @@ locals {
   components = concat(
     var.join_approval == "external" ? ["join-approval-external"] : [],
     var.jobset_provider == "" ? [] : ["jobsets"],
+    var.slice_workloads ? ["workloads"] : [],
     var.jobset_provider == "tpu-node-group" ? ["jobsets-node-groups"] : [],
     # GKE has its own device plugin.
     var.jobset_provider == "gke" ? ["without-device-plugin"] : [],
@@ -37,7 +38,7 @@ output "installation" {
 }
 
 output "component" {
-  description = "A kustomize component with the settings of the overlay: `installation`, `relay_settings` and the components for `join_approval` and `jobset_provider`. deploy.sh writes it."
+  description = "A kustomize component with the settings of the overlay: `installation`, `relay_settings` and the components for `join_approval`, `jobset_provider` and `slice_workloads`. deploy.sh writes it."
   value = yamlencode(merge({
     apiVersion = "kustomize.config.k8s.io/v1alpha1"
     kind       = "Component"

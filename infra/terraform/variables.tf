@@ -252,7 +252,7 @@ variable "node_join_timeout_seconds" {
 }
 
 variable "jobset_provider" {
-  description = "The kind of slices for JobSets. `gke`: node pools, configured by `node_pools`. `tpu-node-group`: TPUNodeGroups, configured by the cluster's ConfigMap tpu-functions/jobsets. Empty: JobSets get no slices. JobSet must be installed in the cluster."
+  description = "The kind of slices for JobSets. `gke`: node pools, configured by `node_pools`. `tpu-node-group`: TPUNodeGroups, configured by the cluster's ConfigMap tpu-functions/jobsets. Empty: JobSets get no slices. JobSet must be installed in the cluster, unless slice_workloads is set."
   type        = string
   default     = ""
   nullable    = false
@@ -260,6 +260,18 @@ variable "jobset_provider" {
   validation {
     condition     = contains(["", "gke", "tpu-node-group"], var.jobset_provider)
     error_message = "jobset_provider must be gke, tpu-node-group or empty."
+  }
+}
+
+variable "slice_workloads" {
+  description = "With jobset_provider: whether other workloads than JobSets can get slices of that kind, too: LeaderWorkerSets, Deployments, StatefulSets, Jobs and Pods. The cluster's ConfigMap tpu-functions/jobsets lists the namespaces and their limits: none by default. JobSet need not be installed in the cluster."
+  type        = bool
+  default     = false
+  nullable    = false
+
+  validation {
+    condition     = !var.slice_workloads || var.jobset_provider != ""
+    error_message = "slice_workloads must be false without jobset_provider, which says what a slice is."
   }
 }
 

@@ -18,6 +18,7 @@ ROLES = (
     KUBERNETES / "components" / "jobsets" / "relay.yaml",
     KUBERNETES / "components" / "jobsets" / "roles.yaml",
     KUBERNETES / "components" / "jobsets-node-groups" / "roles.yaml",
+    KUBERNETES / "components" / "workloads" / "roles.yaml",
 )
 
 _HEAD = """\
@@ -35,7 +36,8 @@ the sweep that name them) are granted only with [`jobset_provider`](../../infra/
 on GKE's node pools with `gke`, on TPUNodeGroups with `tpu-node-group`. GKE has no permissions for
 node pools alone: `container.clusters.update` applies to all clusters of the project. A
 ValidatingAdmissionPolicy limits the two steps to TPUNodeGroups that were created for JobSets, and to
-the annotations of existing ones.
+the annotations of existing ones. Those to read LeaderWorkerSets, Deployments, ReplicaSets and
+StatefulSets, to get Jobs, and for `release_slice` to get a Pod, are granted only with `slice_workloads`.
 """
 _NARROW = """\
 Narrower limits are not possible: a list needs a permission on the project and shows as much as a `get`
@@ -132,7 +134,7 @@ def _cloud(permissions: dict[str, Any]) -> Iterator[str]:
 
 def _roles(name: str) -> str:
     documents = [one for path in ROLES for one in yaml.safe_load_all(path.read_text()) if one]
-    named = {f"tpu-functions-{name}{end}" for end in ("", "-jobsets", "-node-groups")}
+    named = {f"tpu-functions-{name}{end}" for end in ("", "-jobsets", "-node-groups", "-workloads")}
     rows = [
         (
             ", ".join(f"`{verb}`" for verb in rule["verbs"]),

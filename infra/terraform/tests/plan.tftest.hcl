@@ -422,6 +422,23 @@ run "jobset_provider_tpu_node_group" {
   }
 }
 
+run "slice_workloads_adds_one_component" {
+  variables {
+    jobset_provider = "tpu-node-group"
+    slice_workloads = true
+  }
+
+  assert {
+    condition     = yamldecode(output.component).components == ["../../../components/jobsets", "../../../components/workloads", "../../../components/jobsets-node-groups", "../../../components/jobsets-google-identities"]
+    error_message = "The component workloads must follow jobsets, and precede the identities."
+  }
+
+  assert {
+    condition     = length(google_cloudfunctions2_function.step) == 9 && length(google_pubsub_topic.step) == 9 && length(google_project_iam_custom_role.step) == 6
+    error_message = "With slice_workloads, Terraform must plan nothing more than with jobset_provider."
+  }
+}
+
 run "jobset_provider_gke" {
   variables {
     projects = ["tpu-one"]

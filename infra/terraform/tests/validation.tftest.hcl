@@ -217,6 +217,16 @@ run "jobset_provider_rejects_an_unknown_provider" {
   expect_failures = [var.jobset_provider]
 }
 
+run "slice_workloads_is_rejected_without_jobset_provider" {
+  command = plan
+
+  variables {
+    slice_workloads = true
+  }
+
+  expect_failures = [var.slice_workloads]
+}
+
 run "node_pools_is_rejected_without_jobset_provider_gke" {
   command = plan
 

@@ -87,13 +87,15 @@ class Settings:
     node_pools: str = ""
     """Project, location and name of the cluster."""
     join_approval: str = "approve_join"
+    slice_workloads: bool = False
 
     def console_output(self) -> str:
         """Return the output of ``terraform console``."""
         federation = "federation" if self.federation else ""
         secrets = " ".join(self.secrets)
         values = (PROJECT, "us-central1", self.prefix, self.jobset_provider, PROJECT)
-        rest = (secrets, federation, self.node_pools, self.join_approval)
+        workloads = str(self.slice_workloads).lower()
+        rest = (secrets, federation, self.node_pools, self.join_approval, workloads)
         return f'"{"|".join((*values, *rest))}"'
 
 

@@ -517,6 +517,8 @@ def test_a_jobset_provider_without_jobset_in_the_cluster_is_a_problem(read_only:
         "\n  - jobset_provider is tpu-node-group, but JobSet is not installed in the cluster\n"
         "      https://jobset.sigs.k8s.io/docs/installation\n"
     )
+    read_only.settings.slice_workloads = True
+    assert "JobSet is not installed" not in read_only.run("prod").output
 
 
 def test_injection_on_a_cluster_that_is_too_old_is_a_problem(read_only: Installer) -> None:

@@ -298,6 +298,7 @@ def test_a_missing_name_is_an_error(tmp_path: Path) -> None:
 
 SLICE_USERS = [step.replace("_", "-") for step in JOBSET_STEPS]
 OF_JOBSETS = ("jobsets", "jobsets-node-groups")
+OF_WORKLOADS = ("jobsets", "workloads", "jobsets-node-groups")
 
 
 def expand(rendered: list[Manifest], subject: Manifest) -> set[Permission]:
@@ -328,6 +329,33 @@ def test_a_relay_with_permission_for_jobsets_and_pods_reports_jobsets(tmp_path: 
     read = ("list", "watch")
     jobsets = permissions("*", "jobset.x-k8s.io", "jobsets", *read)
     assert added == permissions("*", "", "pods", *read) | jobsets
+
+
+READ_WITH_WORKLOADS = {
+    "relay": set[Permission](),
+    "provision-slice": permissions("*", "leaderworkerset.x-k8s.io", "leaderworkersets", "get")
+    | {("*", "apps", kind, "get") for kind in ("deployments", "replicasets", "statefulsets")}
+    | permissions("*", "batch", "jobs", "get"),
+    "release-slice": permissions("*", "leaderworkerset.x-k8s.io", "leaderworkersets", "get", "list")
+    | {("*", "apps", kind, "get") for kind in ("deployments", "replicasets", "statefulsets")}
+    | permissions("*", "apps", "statefulsets", "list")
+    | permissions("*", "batch", "jobs", "get")
+    | permissions("*", "", "pods", "get"),
+}
+
+
+@pytest.mark.parametrize("user, reads", READ_WITH_WORKLOADS.items())
+def test_workloads_adds_only_reads_of_the_owners_of_pods(
+    user: str, reads: set[Permission], tmp_path: Path
+) -> None:
+    without, with_workloads = (
+        render(write_overlay(tmp_path / str(len(names)), *names))
+        for names in (OF_JOBSETS, OF_WORKLOADS)
+    )
+    settings = only(with_workloads, "ConfigMap", "relay-")["data"]
+    read = read_settings({**settings, "PUBSUB_PROJECT": "my-gcp-project"})
+    assert (read.jobsets, read.slice_workloads) == (True, True)
+    assert expand(with_workloads, account(user)) - expand(without, account(user)) == reads
 
 
 def test_the_base_does_not_mention_jobsets() -> None:
@@ -371,12 +399,12 @@ def test_applying_jobsets_again_keeps_a_pause(tmp_path: Path) -> None:
     assert "data" not in only(rendered, "ConfigMap", "jobsets")
 
 
+@pytest.mark.parametrize("of", [OF_JOBSETS, OF_WORKLOADS], ids=["jobsets", "workloads"])
 def test_google_identities_of_jobsets_bind_their_users_and_no_service_account(
-    tmp_path: Path,
+    of: tuple[str, ...], tmp_path: Path
 ) -> None:
-    components = (*OF_JOBSETS, "jobsets-google-identities")
-    rendered = render(write_overlay(tmp_path / "google", *components))
-    plain = render(write_overlay(tmp_path / "plain", *OF_JOBSETS))
+    rendered = render(write_overlay(tmp_path / "google", *of, "jobsets-google-identities"))
+    plain = render(write_overlay(tmp_path / "plain", *of))
     assert "from the ConfigMap installation" not in yaml.safe_dump_all(rendered)
     for name in SLICE_USERS:
         user = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": NAMES[name]}
