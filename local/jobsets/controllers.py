@@ -7,13 +7,15 @@ from datetime import datetime, timedelta
 from enum import Enum
 
 from local.gke.kubelets import SIMULATED
-from local.jobsets import job, jobset, kubelet, scheduler, statefulset
+from local.jobsets import deployment, job, jobset, kubelet, scheduler, statefulset
 from local.jobsets.kubelet import PodBehaviour as PodBehaviour
 from local.jobsets.objects import (
+    DEPLOYMENTS,
     JOBS,
     JOBSETS,
     NODES,
     PODS,
+    REPLICA_SETS,
     STATEFUL_SETS,
     Document,
     Later,
@@ -36,14 +38,16 @@ class Controller(Enum):
 
     JOBSET_CONTROLLER = "JobSet's controller"
     JOB_SELECTOR = "the webhook that writes the selector job-key into Jobs"
-    JOB_CONTROLLER = "the controllers of Jobs and StatefulSets, Pod garbage collection and eviction"
+    JOB_CONTROLLER = (
+        "the controllers of Jobs, Deployments and StatefulSets, Pod garbage collection, eviction"
+    )
     SCHEDULER = "the scheduler"
     KUBELETS = "kubelets"
 
 
 _KINDS = {
     Controller.JOBSET_CONTROLLER: (JOBSETS, JOBS),
-    Controller.JOB_CONTROLLER: (JOBS, STATEFUL_SETS, PODS, NODES),
+    Controller.JOB_CONTROLLER: (JOBS, STATEFUL_SETS, DEPLOYMENTS, REPLICA_SETS, PODS, NODES),
     Controller.SCHEDULER: (PODS, NODES),
     Controller.KUBELETS: (JOBS, PODS, NODES),
 }
@@ -79,6 +83,11 @@ def decide(
             yield from job.step(one, owned.get(one["metadata"]["uid"], []), now)
         for one in objects.all(STATEFUL_SETS):
             yield from statefulset.step(one, owned.get(one["metadata"]["uid"], []), now)
+        sets = objects.by_owner(REPLICA_SETS)
+        for one in objects.all(DEPLOYMENTS):
+            yield from deployment.step(one, sets.get(one["metadata"]["uid"], []))
+        for one in objects.all(REPLICA_SETS):
+            yield from deployment.step_set(one, owned.get(one["metadata"]["uid"], []), now)
     if Controller.JOB_CONTROLLER in controllers:
         by_name = {node["metadata"]["name"]: node for node in nodes}
         for pod in pods:

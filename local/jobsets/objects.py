@@ -11,16 +11,22 @@ from typing import Any
 Document = dict[str, Any]
 
 JOBSETS, JOBS, PODS, NODES = "JobSet", "Job", "Pod", "Node"
-STATEFUL_SETS = "StatefulSet"
+STATEFUL_SETS, DEPLOYMENTS, REPLICA_SETS = "StatefulSet", "Deployment", "ReplicaSet"
 PATHS: Mapping[str, str] = {
     JOBSETS: "/apis/jobset.x-k8s.io/v1alpha2/jobsets",
     JOBS: "/apis/batch/v1/jobs",
     PODS: "/api/v1/pods",
     NODES: "/api/v1/nodes",
     STATEFUL_SETS: "/apis/apps/v1/statefulsets",
+    DEPLOYMENTS: "/apis/apps/v1/deployments",
+    REPLICA_SETS: "/apis/apps/v1/replicasets",
 }
 """The collections that are watched."""
-_VERSIONS = {JOBSETS: "jobset.x-k8s.io/v1alpha2", JOBS: "batch/v1", STATEFUL_SETS: "apps/v1"}
+_VERSIONS = {
+    JOBSETS: "jobset.x-k8s.io/v1alpha2",
+    JOBS: "batch/v1",
+    **dict.fromkeys((STATEFUL_SETS, DEPLOYMENTS, REPLICA_SETS), "apps/v1"),
+}
 
 JOBSET_PREFIX = "jobset.sigs.k8s.io"
 JOBSET_NAME = f"{JOBSET_PREFIX}/jobset-name"

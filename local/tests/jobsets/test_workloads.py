@@ -1,4 +1,4 @@
-"""Jobs and StatefulSets on slices, in a cluster where no containers run."""
+"""Jobs, Deployments and StatefulSets on slices, in a cluster where no containers run."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from local.tests.jobsets.cluster import TPU, Cluster
 
 JOBS = "/apis/batch/v1/namespaces/default/jobs"
 STATEFUL_SETS = "/apis/apps/v1/namespaces/default/statefulsets"
+DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
 PODS = "/api/v1/namespaces/default/pods"
 RUN_S = 10.0
 
@@ -153,6 +154,78 @@ def test_a_pod_of_a_stateful_set_is_recreated_and_deleted_with_the_set(cluster: 
     cluster.ask("DELETE", f"{STATEFUL_SETS}/serve")
     cluster.run_for(5)
     assert cluster.items(PODS) == []
+
+
+def deployment(replicas: int = 2, **strategy: Any) -> dict[str, Any]:
+    spec = {"replicas": replicas, "selector": {"matchLabels": {"app": "train"}}}
+    rolling = {"type": "RollingUpdate", "rollingUpdate": strategy} if strategy else None
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "serve"},
+        "spec": {
+            **spec,
+            "template": template("Always"),
+            "strategy": rolling or {"type": "Recreate"},
+        },
+    }
+
+
+def patch_deployment(cluster: Cluster, **spec: Any) -> None:
+    merge = {"Content-Type": "application/merge-patch+json"}
+    cluster.ask("PATCH", f"{DEPLOYMENTS}/serve", {"spec": spec}, **merge)
+
+
+def test_the_pods_of_a_deployment_are_scaled_replaced_and_deleted_with_it(cluster: Cluster) -> None:
+    cluster.add_slice("slice", hosts=3)
+    cluster.ask("POST", DEPLOYMENTS, deployment())
+    cluster.run_for(5)
+    assert phases(cluster) == ["Running", "Running"]
+    patch_deployment(cluster, replicas=4)
+    cluster.run_for(5)
+    assert phases(cluster) == ["Pending", "Running", "Running", "Running"]
+    patch_deployment(cluster, replicas=3)
+    cluster.run_for(5)
+    assert phases(cluster) == ["Running"] * 3, "the Pod that waits is deleted first"
+    first = cluster.items(PODS)[0]["metadata"]["name"]
+    cluster.ask("DELETE", f"{PODS}/{first}")
+    cluster.run_for(5)
+    assert phases(cluster) == ["Running"] * 3
+    assert first not in {pod["metadata"]["name"] for pod in cluster.items(PODS)}
+    assert cluster.ask("GET", f"{DEPLOYMENTS}/serve")["status"]["readyReplicas"] == 3
+    cluster.ask("DELETE", f"{DEPLOYMENTS}/serve")
+    cluster.run_for(5)
+    assert cluster.items(PODS) == []
+
+
+@pytest.mark.parametrize(
+    "strategy, hosts, peak, least",
+    [
+        ({"maxSurge": 1, "maxUnavailable": 0}, 3, 3, 2),
+        ({"maxSurge": 0, "maxUnavailable": 1}, 2, 2, 1),
+        ({}, 2, 2, 0),
+    ],
+)
+def test_a_deployment_is_updated_within_its_limits(
+    cluster: Cluster, strategy: dict[str, int], hosts: int, peak: int, least: int
+) -> None:
+    cluster.add_slice("slice", hosts=hosts)
+    cluster.ask("POST", DEPLOYMENTS, deployment(**strategy))
+    cluster.run_for(5)
+    before = {pod["metadata"]["name"] for pod in cluster.items(PODS)}
+    changed = template("Always")
+    changed["metadata"]["labels"]["version"] = "2"
+    patch_deployment(cluster, template=changed)
+    counts = []
+    for _ in range(100):
+        cluster.run_for(0.2)
+        left = [one for one in cluster.items(PODS) if "deletionTimestamp" not in one["metadata"]]
+        counts.append((len(left), sum(one["status"].get("phase") == "Running" for one in left)))
+    assert max(count for count, _ in counts) == peak
+    assert min(running for _, running in counts) == least
+    after = {pod["metadata"]["name"] for pod in cluster.items(PODS)}
+    assert phases(cluster) == ["Running", "Running"]
+    assert before.isdisjoint(after)
 
 
 def test_the_selector_that_the_server_adds_selects_the_pods_of_a_job(
