@@ -17,7 +17,7 @@ with all its chips or is no longer; its labels or its
 providerID changed; a group appeared that Nodes claim
 request for a kubelet's certificate by a token of ours  approve_join
 appeared, or another approver has approved it
-Pod of a JobSet waits for a slice, or for another       provision_slice
+Pod waits for a slice, or for another                   provision_slice
 JobSet completed, failed or deleted; its Job completed  release_slice
 ======================================================  ==================
 
@@ -32,15 +32,16 @@ from typing import Any
 
 from relay.changes import fingerprints
 from relay.changes.cache import ClusterCache
+from relay.changes.ends import JobSetEnds
 from relay.changes.fingerprints import GroupFingerprint, GroupKey, NodeFingerprint
-from relay.changes.jobsets import JobSetTriggers
 from relay.changes.pending import MessageSubject, OutgoingMessage, PendingTriggers
+from relay.changes.waiting import WaitingPods
 from relay.kinds import Change, WatchedKind
 from shared.base.documents import read_mapping
 from shared.base.names import KIND, SIGNING_REQUEST_KIND, is_path_segment
 from shared.base.signing_requests import MAX_REQUESTS_OF_TOKEN, TOO_OLD_AFTER, find_signing_request
 from shared.triggers import routes
-from shared.triggers.message import Cause
+from shared.triggers.message import POD_KIND, Cause
 
 _GROUP_KINDS = frozenset[WatchedKind]({"TPUNodeGroup", "Node"})
 _OF_THE_CLUSTER = frozenset[WatchedKind]({"Node", "CertificateSigningRequest"})
@@ -56,7 +57,8 @@ class Outbox:
         self._on_skipped = on_skipped
         self._cache = ClusterCache()
         self._triggers = PendingTriggers()
-        self._jobs = JobSetTriggers(self._triggers)
+        self._pods = WaitingPods(self._triggers)
+        self._jobsets = JobSetEnds(self._triggers)
         self._listed: set[WatchedKind] = set()
         self._minute: datetime | None = None
         self._requests_of: Counter[str] = Counter()
@@ -75,12 +77,12 @@ class Outbox:
     @property
     def waiting_pod_count(self) -> int:
         """The number of Pods that wait for a slice."""
-        return self._jobs.waiting_count
+        return self._pods.count
 
     @property
     def jobset_count(self) -> int:
         """The number of cached JobSets: those that request TPU chips."""
-        return self._jobs.jobset_count
+        return self._jobsets.count
 
     def count_pending(self, step: str) -> int:
         """The number of objects with a message to this step that is not published yet."""
@@ -110,13 +112,13 @@ class Outbox:
             case "CertificateSigningRequest", _:
                 self._request_changed(object, now)
             case "Pod", "DELETED":
-                self._jobs.forget_pod(object)
+                self._pods.forget(object)
             case "Pod", _:
-                self._jobs.observe_pod(object, now)
+                self._pods.observe(object, now)
             case "JobSet", "DELETED":
-                self._jobs.forget_jobset(object, now)
+                self._jobsets.forget(object, now)
             case "JobSet", _:
-                self._jobs.observe_jobset(object, now)
+                self._jobsets.observe(object, now)
 
     def relisted(
         self, kind: WatchedKind, objects: Iterable[Mapping[str, Any]], now: datetime
@@ -138,9 +140,9 @@ class Outbox:
                 for raw in objects:
                     self._request_changed(raw, now)
             case "Pod":
-                self._jobs.relist_pods(objects, now)
+                self._pods.relist(objects, now)
             case "JobSet":
-                self._jobs.relist_jobsets(objects, now)
+                self._jobsets.relist(objects, now)
         if first and kind in _GROUP_KINDS and self._listed.issuperset(_GROUP_KINDS):
             for group in self._cache.groups:
                 nodes = self._cache.list_claiming_nodes(group.resource_name)
@@ -277,8 +279,10 @@ class Outbox:
     def _is_obsolete(self, subject: MessageSubject, step: str) -> bool:
         if subject == _REQUESTS:
             return False
+        if subject.kind == POD_KIND:
+            return self._pods.is_obsolete(subject)
         if subject.kind != KIND:
-            return self._jobs.is_obsolete(subject)
+            return False
         group = self._cache.find_group(subject.key)
         if group is None or group.uid != subject.uid:
             return True

@@ -1,9 +1,10 @@
 """The pending triggers by object and step, and when they are due."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
+from typing import Any
 
 from relay.changes.coalescing import REQUESTS_GAP, WIDEST_GAP, Coalescer, PendingTrigger
 from shared.base.names import KIND, SIGNING_REQUEST_KIND
@@ -22,6 +23,13 @@ class MessageSubject:
     @property
     def key(self) -> tuple[str, str]:
         return self.namespace, self.name
+
+
+def subject_of(raw: Mapping[str, Any], kind: str) -> MessageSubject:
+    """The subject of messages about an object."""
+    metadata = raw["metadata"]
+    namespace, name, uid = (str(metadata.get(key)) for key in ("namespace", "name", "uid"))
+    return MessageSubject(namespace, name, uid, kind)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from datetime import timedelta
 
 import pytest
 
-from relay.changes.jobsets import RECENT
+from relay.changes.ends import RECENT
 from relay.changes.messages import Outbox
 from relay.kinds import Change
 from shared.base.names import TPU_RESOURCE

@@ -1,0 +1,83 @@
+"""The relay's cache of JobSets, and their ends. JobSets without TPU chips are not cached."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from relay.changes.pending import MessageSubject, PendingTriggers, subject_of
+from shared.base.names import JOBSET_KIND
+from shared.slices import jobsets
+from shared.triggers import routes
+from shared.triggers.message import Cause
+
+RECENT = timedelta(hours=1)
+"""A JobSet that had ended before it was first observed is reported if it ended within this time.
+
+Finished JobSets stay in a cluster until somebody deletes them: messages about thousands of them at
+each start would have no effect. The sweep finds every minute which slices are left of JobSets that
+have ended; this hour covers a relay that was away for a while."""
+
+
+@dataclass(frozen=True, slots=True)
+class KnownJobSet:
+    """A JobSet; ``end``, the cause of a message, is ``None`` until it has ended or is deleted."""
+
+    subject: MessageSubject
+    end: str | None
+    completed: int
+
+
+class JobSetEnds:
+    """The cache, and the triggers that follow from its changes. A message about an end is never
+    obsolete."""
+
+    def __init__(self, triggers: PendingTriggers) -> None:
+        self._triggers = triggers
+        self._jobsets: dict[tuple[str, str], KnownJobSet] = {}
+
+    @property
+    def count(self) -> int:
+        """The number of cached JobSets: those that request TPU chips."""
+        return len(self._jobsets)
+
+    def observe(self, raw: Mapping[str, Any], now: datetime) -> None:
+        """A JobSet has appeared or changed: its end or deletion, and each completed Job, is reported."""
+        if not jobsets.requests_chips(raw):
+            return
+        is_deleted = "deletionTimestamp" in raw["metadata"]
+        end = jobsets.find_end(raw) or (Cause.DELETING if is_deleted else None)
+        jobset = KnownJobSet(subject_of(raw, JOBSET_KIND), end, jobsets.count_completed(raw))
+        before = self._jobsets.get(jobset.subject.key)
+        self._jobsets[jobset.subject.key] = jobset
+        if before is not None and before.subject != jobset.subject:
+            self._report_gone(before, now)
+            before = None
+        has_ended_before = before is not None and before.end is not None
+        ended_at = jobsets.find_end_time(raw)
+        is_recent = ended_at is None or now - ended_at <= RECENT
+        cause = jobset.end if not has_ended_before and (before or is_recent) else None
+        if before is not None and jobset.completed > before.completed:
+            cause = cause or Cause.COMPLETED
+        if cause is not None:
+            self._triggers.add(jobset.subject, routes.RELEASE_SLICE, Cause(cause), now)
+
+    def forget(self, raw: Mapping[str, Any], now: datetime) -> None:
+        """A JobSet was deleted."""
+        known = self._jobsets.pop(subject_of(raw, JOBSET_KIND).key, None)
+        if known is not None:
+            self._report_gone(known, now)
+
+    def relist(self, raws: Iterable[Mapping[str, Any]], now: datetime) -> None:
+        """A new list of all JobSets."""
+        listed = set()
+        for raw in raws:
+            listed.add(subject_of(raw, JOBSET_KIND).key)
+            self.observe(raw, now)
+        for key in [key for key in self._jobsets if key not in listed]:
+            self._report_gone(self._jobsets.pop(key), now)
+
+    def _report_gone(self, jobset: KnownJobSet, now: datetime) -> None:
+        """Report the deletion of a JobSet that had not ended."""
+        if jobset.end is None:
+            self._triggers.add(jobset.subject, routes.RELEASE_SLICE, Cause.GONE, now)
