@@ -40,12 +40,12 @@ def permissions(setup: RelaySetup) -> Iterator[None]:
 
 
 @contextmanager
-def _run_jobset_relay(setup: RelaySetup, folder: str) -> Iterator[RelayProcess]:
+def _run_jobset_relay(setup: RelaySetup, folder: str, **settings: str) -> Iterator[RelayProcess]:
     """Run a relay that watches JobSets; it may not have listed yet."""
     (setup.folder / folder).mkdir()
     token = request_token(setup.plane)
     kubeconfig = write_kubeconfig(setup.plane, setup.folder / folder, setup.proxy.port, token)
-    with run_relay(kubeconfig, setup.subscriptions.address, JOBSETS="true") as relay:
+    with run_relay(kubeconfig, setup.subscriptions.address, JOBSETS="true", **settings) as relay:
         yield relay
 
 
@@ -95,6 +95,41 @@ def test_the_relay_publishes_the_first_unschedulable_pod_of_a_job(setup: RelaySe
         until(lambda: relay.metric("waiting_pods") == 0, "it is no longer unschedulable")
         assert relay.metric("watch_events_total", kind="Pod", event="DELETED") == 1
         assert setup.plane.request("GET", f"{PODS}/{name}")[0] == 200
+
+
+@pytest.mark.usefixtures("permissions")
+def test_with_all_workloads_running_pods_cost_nothing_and_cpu_pods_are_not_kept(
+    setup: RelaySetup,
+) -> None:
+    """JobSet is not installed."""
+    setup.plane.register_node({"metadata": {"name": "cpu-1"}, "kind": "Node", "apiVersion": "v1"})
+    running = {"status": {"phase": "Running"}}
+    with _run_jobset_relay(setup, "all", SLICE_WORKLOADS="true") as relay:
+        relay.wait_until_listed(kinds=("Pod",))
+        until(lambda: relay.get("/readyz")[0] == 200, "JobSet need not be installed")
+        for index in range(50):
+            setup.ask("POST", PODS, _cpu_pod(f"runs-{index}", nodeName="cpu-1"))
+            setup.plane.request("PATCH", f"{PODS}/runs-{index}/status", running, MERGE_PATCH)
+            _label(setup, f"runs-{index}", {"a": "b"})
+        setup.ask("POST", PODS, _cpu_pod("waits"))
+        until(
+            lambda: relay.metric("watch_events_total", kind="Pod", event="MODIFIED") == 1,
+            "the scheduler has tried the other Pod",
+        )
+        binding = {"metadata": {"name": "waits"}, "target": {"kind": "Node", "name": "cpu-1"}}
+        setup.ask("POST", f"{PODS}/waits/binding", binding)
+        until(
+            lambda: relay.metric("watch_events_total", kind="Pod", event="DELETED") == 1,
+            "a Pod that gets its Node is not watched any more",
+        )
+        setup.plane.request("PATCH", f"{PODS}/waits/status", running, MERGE_PATCH)
+        setup.ask("POST", PODS, _cpu_pod("last"))
+        until(
+            lambda: relay.metric("watch_events_total", kind="Pod", event="ADDED") == 2,
+            "only the two Pods without a Node are sent",
+        )
+        counts = [relay.metric(name) for name in ("waiting_pods", "published_messages_total")]
+        assert counts == [0, 0]
 
 
 @pytest.mark.usefixtures("permissions")
@@ -166,6 +201,13 @@ def _job(name: str, pods: int) -> dict[str, Any]:
     template = {"metadata": {"labels": labels, "annotations": annotations}, "spec": pod}
     indexed = {"completionMode": "Indexed", "parallelism": pods, "completions": pods}
     return {"metadata": {"name": name}, "spec": {**indexed, "template": template}}
+
+
+def _cpu_pod(name: str, **spec: str) -> dict[str, Any]:
+    """Return a Pod that asks for no chips, and for a Node that does not exist unless it has one."""
+    containers = [{"name": "web", "image": "web", "resources": {"requests": {"cpu": "1"}}}]
+    selector = {} if spec else {"nodeSelector": {"a": "b"}}
+    return {"metadata": {"name": name}, "spec": {"containers": containers, **selector, **spec}}
 
 
 def _jobset(name: str) -> dict[str, Any]:

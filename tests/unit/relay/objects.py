@@ -186,6 +186,15 @@ def pod(
     }
 
 
+def cpu_pod(name: str) -> Raw:
+    """A Pod without chips that waits for a Node, as large as Pods of Deployments are."""
+    raw = pod(name, uid=f"uid-of-{name}", chips="", topology="")
+    raw["metadata"]["managedFields"] = [{"manager": "kcm", "fieldsV1": {"f:spec": {}}}] * 6
+    [container] = raw["spec"]["containers"]
+    container["env"] = [{"name": f"SETTING_{index}", "value": "x" * 50} for index in range(30)]
+    return raw
+
+
 def held_pod(**spec: Any) -> Raw:
     """A Pod that the scheduler has not tried yet, because its gang is not complete."""
     raw = pod()

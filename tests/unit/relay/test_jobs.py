@@ -16,7 +16,7 @@ from relay.kinds import Change
 from shared.base.names import TPU_RESOURCE
 from shared.base.timestamps import render_time
 from shared.slices.units import OPT_OUT
-from tests.unit.relay.objects import START, Raw, jobset, pod, projected, seconds
+from tests.unit.relay.objects import START, Raw, cpu_pod, jobset, pod, projected, seconds
 
 Report = tuple[str, str, str, str, str]
 """Step, cause, kind, name and uid of a message."""
@@ -314,6 +314,24 @@ def test_thousands_of_created_and_deleted_objects_use_no_memory_afterwards(
     finally:
         tracemalloc.stop()
     assert used_bytes < 100_000
+
+
+def test_thousands_of_unscheduled_pods_without_chips_are_not_kept_in_a_list_or_cache() -> None:
+    """The selector of the watch leaves out running Pods: tests/real/relay/test_jobsets.py."""
+    outbox = Outbox()
+    tracemalloc.start()
+    try:
+        found = [
+            projected(cpu_pod(f"{name}-{index}")) for name in "ab" for index in range(THOUSANDS)
+        ]
+        outbox.relisted("Pod", found[:THOUSANDS], START)
+        for raw in found:
+            outbox.changed("Pod", "MODIFIED", raw, START)
+        assert (take_reports(outbox), outbox.waiting_pod_count) == ([], 0)
+        peak_bytes = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak_bytes < 20_000_000
 
 
 def test_a_jobset_with_requests_and_no_limits_for_chips_is_cached() -> None:
