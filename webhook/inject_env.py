@@ -189,8 +189,8 @@ def _find_contradictions(workload: Workload, environment: Environment) -> tuple[
 
 
 def _check_value(name: str, given: str, wanted: Value) -> Iterator[str]:
-    if "$(" in given:
-        return  # it refers to another variable, whose value is not known here
+    if "$(" in given or name == "TPU_NAME":
+        return  # it refers to another variable, whose value is not known here; or any value is right
     if isinstance(wanted, FieldPath):
         yield f"{name} is {given} in all Pods, but each Pod needs its own value; leave it out"
     elif name in LISTS:

@@ -145,7 +145,7 @@ def _decide_workers(
     processes = [one for one in every if _is_served(one, workload, workers, slice_)]
     is_settled = len(processes) == len(every) or _are_all_listed(workload.spec)
     problems += _find_host_problems(workers, slice_, all_served=is_settled)
-    if not processes:
+    if not processes or _has_too_many(workers, slice_):
         return Environment({}, tuple(problems))
     extra = len(":65535,") if has_addresses else len(",")
     size = sum(len(host.encode()) + extra for host in workers.hosts)
@@ -209,8 +209,11 @@ def _decide_group(
     That webhook reviews all Pods of a group and does not change a Pod that has a list of hosts or an id.
     So these two are only read here: all Pods agree, whichever webhook is called first.
     """
-    problems = list(_find_host_problems(workers, slice_, all_served=True))
+    is_each_alone = slice_.hosts == 1 and workers.count > 1
+    problems = [] if is_each_alone else list(_find_host_problems(workers, slice_, all_served=True))
     problems += _find_group_problems(workload, workers)
+    if _has_too_many(workers, slice_) and not is_each_alone:
+        return Environment({}, tuple(problems))
     variables: dict[str, Mapping[str, Value]] = {}
     for process in _processes(workload, splits=False):
         found: dict[str, Value] = dict(_shape(process, slice_))
@@ -220,10 +223,21 @@ def _decide_group(
         worker = parse_count(find_value(process.container, "TPU_WORKER_ID"))
         hosts = (listed or LOCALHOST).split(",")
         is_alone = hosts[0].partition(":")[0] == LOCALHOST
-        if is_alone and listed and workers.count > 1:
+        if is_each_alone and not is_alone:
+            problems.append(
+                f"topology {slice_.topology} is one host, so each Pod is a slice of its own, but "
+                f"LeaderWorkerSet lists {workers.count} hosts; set size to 1, or TPU_WORKER_ID to 0 and "
+                f"TPU_WORKER_HOSTNAMES to {LOCALHOST}"
+            )
+        elif is_alone and listed and workers.count > 1 and not is_each_alone:
             problems.append(
                 f"the list of workers is {LOCALHOST} in a group of {workers.count} Pods, and "
                 "LeaderWorkerSet keeps it; let nothing else set TPU_WORKER_HOSTNAMES"
+            )
+        elif worker is not None and worker >= len(hosts):
+            problems.append(
+                f"TPU_WORKER_ID is {worker}, and there are {len(hosts)} entries in the list of workers; "
+                "leave both out: LeaderWorkerSet sets them"
             )
         elif listed and worker is not None and not workers.has_led_subgroup:
             first = hosts[0].partition(":")[0]
@@ -338,7 +352,9 @@ def _decide_process(
     that run at the same time. ``is_clear``: it is clear which slices are counted."""
     found: dict[str, Value] = dict(_shape(process, slice_))
     problems: list[str] = []
-    if workers.name:
+    if slice_.hosts == 1:  # each Pod is a slice of its own
+        found["TPU_NAME"] = FieldPath("metadata.name")
+    elif workers.name:
         found["TPU_NAME"] = workers.name
     worker: Value | None = None
     if isinstance(workers.index, int):
@@ -514,6 +530,11 @@ def _complete(workers: Workers, slice_: _SelectedSlice) -> Workers:
         return workers
     numbers = range(workers.first, workers.first + slice_.hosts)
     return replace(workers, hosts=name_hosts(workers.name, numbers, workers.subdomain))
+
+
+def _has_too_many(workers: Workers, slice_: _SelectedSlice) -> bool:
+    """Whether there are Pods beyond the slice's hosts: nothing that all of them get would be right."""
+    return slice_.hosts is not None and workers.count > slice_.hosts
 
 
 def _find_host_problems(

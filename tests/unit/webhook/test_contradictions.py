@@ -11,6 +11,7 @@ from tests.unit.webhook.workloads import (
     Answered,
     Manifest,
     container,
+    deployment,
     job,
     pod,
     selector,
@@ -198,25 +199,24 @@ ALONE = {
 
 
 @pytest.mark.parametrize(
-    "target",
+    "make",
     [
-        stateful_set(replicas=3, pod=ONE_HOST),
-        job(mode="NonIndexed", subdomain="", pod=ONE_HOST),
-        job(count=1, subdomain="", pod=ONE_HOST),
-        job(count=3, subdomain="", pod=ONE_HOST),
-        job(name="", mode="NonIndexed", subdomain="", pod=ONE_HOST),
-        plain_pod_of_a_job(**ONE_HOST),
+        lambda one: stateful_set(one, replicas=3, pod=ONE_HOST),
+        lambda one: deployment(one, replicas=3, pod=ONE_HOST),
+        lambda one: job(one, name="", mode="NonIndexed", subdomain="", pod=ONE_HOST),
+        lambda one: pod(one, name="", owner="ReplicaSet", nodeSelector=ONE_HOST["nodeSelector"]),
     ],
+    ids=["StatefulSet", "Deployment", "Job", "Pod"],
 )
-def test_a_pod_that_is_a_whole_slice_needs_no_index(target: Manifest) -> None:
-    variables = Answered(target).env()
-    assert {name: variables.get(name) for name in ALONE} == ALONE
-
-
-def test_the_name_of_a_job_without_a_name_is_injected_into_its_pods() -> None:
-    target = job(name="", mode="NonIndexed", subdomain="", pod=ONE_HOST)
-    assert "TPU_NAME" not in Answered(target).env()
-    assert Answered(plain_pod_of_a_job(**ONE_HOST)).env()["TPU_NAME"] == "j"
+def test_a_pod_that_is_a_whole_slice_gives_the_slice_its_name(make: Any) -> None:
+    """A name of the user stays: it is right if there is one such Pod."""
+    own_name = {
+        "name": "TPU_NAME",
+        "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}},
+    }
+    assert own_name in Answered(make(container())).entries()
+    named = Answered(make(given(TPU_NAME="mine")))
+    assert (named.env()["TPU_NAME"], named.warnings) == ("mine", [])
 
 
 @pytest.mark.parametrize(

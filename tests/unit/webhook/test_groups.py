@@ -88,6 +88,12 @@ def test_a_marked_pod_agrees_with_a_pod_that_only_leader_worker_set_changed(
             assert numbered[0]["TPU_WORKER_ID"] != numbered[1]["TPU_WORKER_ID"]
 
 
+def own(hosts: str, worker: str) -> list[Manifest]:
+    """The variables that a user sets, and LeaderWorkerSet's webhook keeps."""
+    both = {"TPU_WORKER_HOSTNAMES": hosts, "TPU_WORKER_ID": worker}
+    return [{"name": name, "value": value} for name, value in both.items()]
+
+
 FIRST_PORT = {
     "name": "TPU_PROCESS_PORT",
     "valueFrom": {"fieldRef": {"fieldPath": "metadata.annotations['p']"}},
@@ -98,6 +104,9 @@ WITHOUT_WARNINGS = {
     "only an init container": group(
         container("c", None), initContainers=[container("warm")], **TWO_HOSTS
     )[0],
+    "one host": group(
+        container(env=own("localhost", "0")), nodeSelector=selector("tpu7x", "2x2x1")
+    )[1],
     "subgroups and one container": group(container(), subgroup=2, **TWO_HOSTS)[0],
 }
 
@@ -107,6 +116,7 @@ def test_a_supported_group_has_no_warning_about_containers(case: Manifest) -> No
     warnings = " ".join(Admitted(case).warnings)
     assert "init container" not in warnings
     assert "one container only" not in warnings
+    assert "localhost" not in warnings
 
 
 @pytest.mark.parametrize("length, count", [(253, 2), (254, 0)])
@@ -117,11 +127,20 @@ def test_host_names_are_at_most_as_long_as_a_dns_name(length: int, count: int) -
 WARNED: list[tuple[Manifest, str]] = [
     (group(subgroup=2, **TWO_HOSTS)[0], "TPU_WORKER_ID is -1: LeaderWorkerSet 0.9 numbers a leader with google.com/tpu so in subgroups; use a newer version, or subgroups without the leader (LeaderExcluded)"),
     (
-        group(container(env=[{"name": "TPU_WORKER_HOSTNAMES", "value": "localhost"}, {"name": "TPU_WORKER_ID", "value": "0"}]), **TWO_HOSTS)[1],
+        group(container(env=own("localhost", "0")), **TWO_HOSTS)[1],
         "the list of workers is localhost in a group of 2 Pods, and LeaderWorkerSet keeps it; let nothing else set TPU_WORKER_HOSTNAMES",
     ),
     (group(nodeSelector=selector("tpu-v6e-slice", "4x4"))[0], "topology 4x4 needs 4 Pods, and there are 2; set their number to 4"),
-    (group(nodeSelector=selector("tpu7x", "2x2x1"))[1], "topology 2x2x1 needs 1 Pod, and there are 2; set their number to 1"),
+    (
+        group(nodeSelector=selector("tpu7x", "2x2x1"))[1],
+        "topology 2x2x1 is one host, so each Pod is a slice of its own, but LeaderWorkerSet lists 2 hosts; "
+        "set size to 1, or TPU_WORKER_ID to 0 and TPU_WORKER_HOSTNAMES to localhost",
+    ),
+    (
+        group(container(env=own("test-0.test,test-0-1.test", "2")), **TWO_HOSTS)[1],
+        "TPU_WORKER_ID is 2, and there are 2 entries in the list of workers; leave both out: "
+        "LeaderWorkerSet sets them",
+    ),
     (
         GROUPS["an init container"][0],
         "LeaderWorkerSet counts an init container with google.com/tpu as one more process of each Pod; "

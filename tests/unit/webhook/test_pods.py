@@ -206,8 +206,6 @@ SCALED: list[tuple[str, Manifest, list[int], str, list[str]]] = [
      hosts_of("web", "nginx", 0, 1, 2, 3), needs("there is 1")),
     ("3 replicas", stateful_set(replicas=3, pod=FOUR_HOSTS), [0, 1, 2, 3],
      hosts_of("web", "nginx", 0, 1, 2, 3), needs("there are 3")),
-    ("6 replicas", stateful_set(replicas=6, pod=FOUR_HOSTS), [0, 1, 2, 3],
-     hosts_of("web", "nginx", 0, 1, 2, 3), needs("there are 6")),
     ("from 5 on", stateful_set(replicas=2, start=5, pod=FOUR_HOSTS), [5, 6, 7, 8],
      hosts_of("web", "nginx", 5, 6, 7, 8), needs("there are 2")),
     ("from none", stateful_set(replicas=0, pod=FOUR_HOSTS), [0, 1, 2, 3],
@@ -220,9 +218,6 @@ SCALED: list[tuple[str, Manifest, list[int], str, list[str]]] = [
      job(name="ms-slice-0", count=2, subdomain="ms", labels=jobset_labels(1, 0), pod=FOUR_HOSTS),
      [0, 1, 2, 3],
      hosts_of("ms-slice-0", "ms", 0, 1, 2, 3), needs("there are 2")),
-    ("two slices", stateful_set(replicas=8, pod=FOUR_HOSTS), [0, 1, 2, 3],
-     hosts_of("web", "nginx", 0, 1, 2, 3),
-     [f"{needs('there are 8')[0]}, and create a workload for each of 2 slices"]),
 ]  # fmt: skip
 
 
@@ -243,6 +238,26 @@ def test_all_pods_have_the_same_hosts_with_any_number_of_replicas(
         assert variables["TPU_WORKER_HOSTNAMES"] == hosts
         assert variables["JAX_PROCESS_COUNT"] == str(len(numbers))
         assert variables["TPU_WORKER_ID"] == variables["JAX_PROCESS_ID"] == str(position)
+
+
+TWO_SLICES = f"{needs('there are 8')[0]}, and create a workload for each of 2 slices"
+BEYOND: list[tuple[str, Manifest, str]] = [
+    ("6 replicas", stateful_set(replicas=6, pod=FOUR_HOSTS), needs("there are 6")[0]),
+    ("two slices", stateful_set(replicas=8, pod=FOUR_HOSTS), TWO_SLICES),
+    ("two slices of a Job", job(count=8, pod=FOUR_HOSTS), TWO_SLICES),
+]
+
+
+@pytest.mark.parametrize(
+    "workload, warning", [row[1:] for row in BEYOND], ids=[row[0] for row in BEYOND]
+)
+def test_nothing_is_injected_if_there_are_more_pods_than_hosts(
+    workload: Manifest, warning: str
+) -> None:
+    """Their numbers would go beyond the list of the slice's hosts."""
+    template = Answered(workload)
+    for answered in (template, *(Answered(pod_of(template.target, one)) for one in (0, 5))):
+        assert (answered.warnings, answered.env()) == ([warning], {})
 
 
 @pytest.mark.parametrize("pod", [FOUR_HOSTS, {}], ids=["topology", "none"])
