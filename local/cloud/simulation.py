@@ -39,6 +39,8 @@ LAZY_LEASE_S = 600.0
 
 Serve = Callable[[bytes], int]
 """A step's HTTP function: the push request's body in, the status out."""
+Begin = Callable[[Callable[[], None]], None]
+"""Runs a push, perhaps only its beginning: what handles it may wait, and it ends later."""
 
 
 class Publication(Protocol):
@@ -149,6 +151,7 @@ class Simulation:
         seed: int = 0,
         observe: Callable[[dict[str, Any]], None] = lambda _: None,
         callers: Mapping[str, gce.Principal] = MappingProxyType({}),
+        begin: Begin = lambda push: push(),
     ) -> None:
         """``observe`` gets every entry of the audit log, whether a sink matches it or not.
 
@@ -158,6 +161,7 @@ class Simulation:
         self.clock = clock
         self.options = options or Options()
         self._steps = steps
+        self._begin = begin
         self._outbox = outbox
         self._timer: Timer | None = None
         self.kube, self._network = cluster or self._embedded_cluster(seed)
@@ -238,7 +242,8 @@ class Simulation:
         _timeout_s: float,
         done: Callable[[int | None], None],
     ) -> None:
-        done(self._steps[endpoint](json.dumps(envelope).encode()))
+        body = json.dumps(envelope).encode()
+        self._begin(lambda: done(self._steps[endpoint](body)))
 
     def _sink(self, step: str, data: bytes, attributes: Mapping[str, str]) -> None:
         """Publish an entry; retry while Pub/Sub is down, as the service does."""

@@ -43,6 +43,7 @@ from shared.runtime import find_refusal
 from shared.settings import Settings
 from shared.triggers.message import Message
 from shared.triggers.routes import JOBSET_STEPS, ROUTES, STEPS
+from tests.support import turns
 
 ROOT = Path(__file__).parents[2]
 COMPONENTS = ROOT / "infra" / "kubernetes" / "components"
@@ -283,6 +284,7 @@ class Harness:
             seed=seed,
             observe=self._observe,
             callers=self.callers,
+            begin=turns.begin,
         )
         self.simulation.gce.faults.set_reservation(RESERVATION, "tpu7x-standard-4t", 4096)
         self.simulation.start()
