@@ -7,7 +7,7 @@ from datetime import datetime
 from functions.provision_slice import observe, waiting
 from shared.frame.plan import Action, Emit, Plan
 from shared.slices import create_or_release
-from shared.slices.actions import AnySliceAction, CreateSlice, build_actions
+from shared.slices.actions import AnySliceAction, CreateSlice, ReserveSlice, build_actions
 from shared.slices.jobsets import Leader
 from shared.slices.provider import RELEASE_AFTER, NameConflict, Slice
 from shared.slices.work import build_send
@@ -73,7 +73,7 @@ def _plan_pod(observed: observe.ObservedPod | observe.ObservedImpossible, now: d
             observed.wording, {"failure": observed.message}
         )
         return Plan("InputRefused", first=(Emit(event, once=True),), note=observed.message)
-    desired, existing = observed.desired, observed.existing
+    desired, existing, quota = observed.desired, observed.existing, observed.quota
     situation = create_or_release.Situation(
         trigger=create_or_release.SliceTrigger.POD_RESYNC
         if observed.is_resync
@@ -82,8 +82,12 @@ def _plan_pod(observed: observe.ObservedPod | observe.ObservedImpossible, now: d
         phase=create_or_release.find_phase(existing),
         is_in_use=bool(observed.users),
         is_paused=observed.is_paused,
+        is_full=quota is not None and not quota.has_room(desired, now),
     )
     words = {
+        "namespace": desired.owner.namespace,
+        "limit": quota.limit.shown if quota else "",
+        "used": quota.show_used(now) if quota else "",
         "name": desired.name,
         "size": desired.size,
         "job": desired.owner.job,
@@ -106,7 +110,7 @@ def _plan_pod(observed: observe.ObservedPod | observe.ObservedImpossible, now: d
         )
     row = create_or_release.find_row(situation)
     subject = existing if isinstance(existing, Slice) else desired
-    release_after = now + RELEASE_AFTER
-    return Plan(
-        row.outcome, first=build_actions(row, subject, words, observed.wording, release_after)
-    )
+    actions = build_actions(row, subject, words, observed.wording, now + RELEASE_AFTER)
+    if row.action is create_or_release.SliceAction.CREATE and quota is not None:
+        actions = (ReserveSlice(desired, quota), *actions)
+    return Plan(row.outcome, first=actions)

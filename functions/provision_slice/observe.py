@@ -7,13 +7,15 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
-from functions.provision_slice import waiting
+from functions.provision_slice import quotas, waiting
 from shared.base.fields import is_yes
+from shared.base.names import JOBSET_KIND
 from shared.base.pods import find_controller
 from shared.base.timestamps import guess_time
 from shared.slices import concurrency, jobsets
 from shared.slices.create_or_release import PAUSED_KEY
 from shared.slices.jobsets import Leader
+from shared.slices.limits import Quota
 from shared.slices.provider import DesiredSlice, NameConflict, Slice, SliceState, Wording
 from shared.slices.units import InputError, Need
 from shared.slices.work import SliceWork, is_pod_of, list_jobs_on, set_trace_id
@@ -36,12 +38,15 @@ def observe(work: SliceWork) -> Observed:
     provider = work.provider
     leaders = waiting.find_leaders(work.cluster.list_pending_pods())
     # Computed for the minute of the sweep's message: this run may begin later.
-    due = tuple(one for one in leaders if waiting.is_due(one, work.trigger.at, provider))
+    due, others = list[Leader](), list[Leader]()
+    for one in leaders:
+        (due if waiting.is_due(one, work.trigger.at, provider) else others).append(one)
+    due += quotas.select_with_room(work, others)
     slots = None
     if provider.concurrency_limit is not None and len(due) > concurrency.MIN_SELECTED:
         slices = provider.list_all(with_nodes=False)
         slots = concurrency.count_slots(provider.concurrency_limit, slices)
-    return ObservedQueue(len(leaders), due, slots)
+    return ObservedQueue(len(leaders), tuple(due), slots)
 
 
 @dataclass(frozen=True)
@@ -51,7 +56,7 @@ class ObservedPod:
     ``jobset`` is ``None`` if it does not exist. ``users`` are the Jobs with Pods that keep the existing
     slice from being replaced (`is_user`); they are read only if the slice is not as asked.
     ``wording``: the provider, used only for how its slices are called in Events. ``is_resync``: the
-    trigger is a resync.
+    trigger is a resync. ``quota``: the namespace's, if it has a limit and the slice would be created.
     """
 
     leader: Leader
@@ -62,6 +67,7 @@ class ObservedPod:
     users: tuple[str, ...] = ()
     is_paused: bool = False
     is_resync: bool = False
+    quota: Quota | None = None
 
 
 @dataclass(frozen=True)
@@ -91,7 +97,8 @@ class ObservedOperation:
 
 @dataclass(frozen=True)
 class ObservedQueue:
-    """All Pods that wait, once a minute. ``due`` are those whose resync is due in this minute.
+    """All Pods that wait, once a minute. ``due`` are those whose resync is due in this minute, or whose
+    namespaces, which have limits, have room for their slices.
 
     ``waiting`` is the number of Pods. ``slots`` is the number of free slots; ``None``: all that are due
     may try.
@@ -130,7 +137,12 @@ def _observe_operation(work: SliceWork, event: LogEvent) -> ObservedOperation:
     leaders = waiting.find_leaders(pods)
     if leaders and provider.concurrency_limit is not None:
         slices = tuple(provider.list_all(with_nodes=False))
-        desired = tuple(waiting.find_leaders_without_slice(leaders, slices, provider))
+        found = quotas.read_quotas(work, leaders, slices)
+        desired = tuple(
+            (leader, one)
+            for leader, one in waiting.find_leaders_without_slice(leaders, slices, provider)
+            if (quota := found.get(leader.namespace)) is None or quota.has_room(one, work.now)
+        )
         others = waiting.PodsWithoutSlice(provider.concurrency_limit, desired, slices)
     return ObservedOperation(event, provider, observed, pod is not None, others)
 
@@ -165,7 +177,7 @@ def _observe_pod(work: SliceWork, leader: Leader) -> ObservedPod | ObservedImpos
             users = list_jobs_on(
                 cluster, existing.name, work.now, lambda pod: is_user(pod, leader, desired)
             )
-    return ObservedPod(
+    observed = ObservedPod(
         leader=leader,
         desired=desired,
         existing=existing,
@@ -175,6 +187,13 @@ def _observe_pod(work: SliceWork, leader: Leader) -> ObservedPod | ObservedImpos
         is_paused=is_yes(cluster.get_jobset_options().get(PAUSED_KEY, "")),
         is_resync=work.trigger.is_resync,
     )
+    is_needed = waiting.find_pod_need(leader, observed.jobset) is Need.NEEDED
+    if existing is not None or observed.is_paused or not is_needed:
+        return observed
+    try:
+        return replace(observed, quota=quotas.find_quota(work, JOBSET_KIND, desired))
+    except InputError as error:
+        return ObservedImpossible(str(error), provider)
 
 
 def is_user(pod: Mapping[str, Any], leader: Leader, desired: DesiredSlice) -> bool:

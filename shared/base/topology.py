@@ -49,6 +49,12 @@ def find_machine(machine_type: str) -> Machine | None:
     return Machine(bare, GROUP_GENERATIONS[match["family"]], int(match["chips"]))
 
 
+def count_chips(machine_type: str, hosts: int) -> int:
+    """The chips of so many hosts, by the suffix of their machine type; 0 if it has none."""
+    match = re.search(r"-([0-9]+)t\b", machine_type)
+    return hosts * int(match[1]) if match else 0
+
+
 def chips_of(topology: str) -> int:
     """Chips in a slice of a (well-formed) topology."""
     return prod(parse_dimensions(topology))

@@ -1,18 +1,50 @@
 """The actions on a JobSet's slice, and those of a row of the table."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TypeVar
 
 from shared.base.timestamps import render_time
-from shared.frame.plan import Action, Emit
+from shared.frame.plan import Action, Emit, StaleObservation
+from shared.ports.error_reasons import ErrorKind
 from shared.ports.errors import CallError
 from shared.slices.create_or_release import Row, SliceAction
+from shared.slices.limits import Quota
 from shared.slices.provider import DesiredSlice, Slice, Wording
 from shared.slices.work import SliceWork
 
 ResultT = TypeVar("ResultT")
+MAX_RESERVATIONS = 8
+"""How often the ledger is written if others write it at the same time, until the step observes again."""
+
+
+@dataclass(frozen=True)
+class ReserveSlice:
+    """Reserve a slice in the ledger before it is created, because its namespace has a limit."""
+
+    desired: DesiredSlice
+    quota: Quota
+
+    def apply(self, work: SliceWork) -> None:
+        quota = self.quota
+        for _ in range(MAX_RESERVATIONS):
+            data = quota.reserve(self.desired, work.now)
+            if data is None:
+                break
+            try:
+                return work.cluster.replace_slice_ledger(quota.ledger, data)
+            except CallError as error:
+                if error.kind is not ErrorKind.CONFLICT:
+                    raise
+            ledger = work.cluster.find_slice_ledger()
+            if ledger is None:
+                break
+            quota = replace(quota, ledger=ledger)
+        raise StaleObservation("slices were reserved at the same time")
+
+    def describe(self) -> str:
+        return f"reserve the slice {self.desired.name} in namespace {self.quota.limit.namespace}"
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from typing import Any
 
 from shared.base.names import POOL_LABEL, SYSTEM_NAMESPACE
 from shared.ports.kubernetes.events import Event
+from shared.slices.limits import PLACE
 from shared.slices.provider import RELEASE_AFTER, NameConflict, Slice, SliceState, Wording
 from shared.slices.units import Need
 
@@ -83,9 +84,10 @@ class SliceAction(StrEnum):
 
 _VARYING = re.compile(
     r"\b[0-9]+(?:[.][0-9]+)?s\b|\b(?:gke|operation)-[a-z0-9-]+|\b[0-9]+ minutes?\b"
+    r"|\bhas [0-9]+ slices? with [0-9]+ chips?\b"
 )
-"""The parts of the cloud's messages that differ in repetitions: durations, names of GKE's VMs and
-operations."""
+"""The parts of messages that differ in repetitions: durations, names of GKE's VMs and operations, what
+a namespace has."""
 
 
 @dataclass(frozen=True)
@@ -112,6 +114,12 @@ PAUSED = EventTemplate(
     "SlicePaused",
     f'No slice is created: the ConfigMap {SYSTEM_NAMESPACE}/jobsets has {PAUSED_KEY}: "true". '
     "Remove this key to continue",
+    has_prefix=False,
+)
+LIMITED = EventTemplate(
+    "SliceLimitReached",
+    f"Namespace {{namespace}} may have {{limit}} ({PLACE}) and {{used}}: the Pod gets its slice, "
+    "{noun} {name} ({size}), when others are released",
     has_prefix=False,
 )
 CONFLICTING = EventTemplate(
@@ -176,8 +184,9 @@ class Situation:
     """An observation of a slice, in the columns of the table.
 
     ``is_as_asked``: the slice is what the Pod asks for. ``is_in_use``: Pods keep it from being deleted
-    (`shared.slices.work.list_jobs_on`). ``is_paused``: nothing may be created. ``is_unfit``, for a Pod:
-    the slice has been ready, and the Pod has waited, for so long that the Pod does not fit.
+    (`shared.slices.work.list_jobs_on`). ``is_paused``: nothing may be created. ``is_full``:
+    the Pod's namespace may not have the slice besides those that it has. ``is_unfit``, for a Pod: the
+    slice has been ready, and the Pod has waited, for so long that the Pod does not fit.
     ``is_rebuild_due``, for a slice: it has been lost for as long as `Settings.lost_rebuild` says.
     """
 
@@ -188,6 +197,7 @@ class Situation:
     deadline: Deadline = Deadline.NONE
     is_in_use: bool = False
     is_paused: bool = False
+    is_full: bool = False
     is_unfit: bool = False
     is_rebuild_due: bool = False
 
@@ -200,6 +210,7 @@ COLUMNS: dict[str, tuple[Any, ...]] = {
     "deadline": tuple(Deadline),
     "is_in_use": (True, False),
     "is_paused": (True, False),
+    "is_full": (True, False),
     "is_unfit": (True, False),
     "is_rebuild_due": (True, False),
 }
@@ -252,6 +263,7 @@ _PRESENT = (Phase.PROVISIONING, Phase.READY, Phase.RECOVERING, Phase.DEGRADED, *
 _WITH_NODES = (Phase.PROVISIONING, Phase.READY, Phase.RECOVERING, Phase.DEGRADED)
 """Phases in which Pods may use its Nodes: it is released after the deadline, when no Pods run on it."""
 _DIFFERENT: dict[str, Any] = {**_ASKED_FOR, "phase": _PRESENT, "is_as_asked": False}
+_CREATED: dict[str, Any] = {**_ASKED_FOR, "phase": Phase.ABSENT, "is_paused": False}
 _OWN: dict[str, Any] = {**_ASKED_FOR, "is_as_asked": True}
 _OWN_AT_EVENT: dict[str, Any] = {**_OWN, "trigger": SliceTrigger.POD}
 _OWN_AT_RESYNC: dict[str, Any] = {**_OWN, "trigger": SliceTrigger.POD_RESYNC}
@@ -281,7 +293,8 @@ ROWS: tuple[Row, ...] = (
     _row("OptedOut", trigger=_POD, need=Need.OPTED_OUT),
     _row("Suspended", trigger=_POD, need=Need.SUSPENDED),
     _row("NoSuchJob", trigger=_POD, need=Need.NOT_NEEDED),
-    _row("Creating", _CREATE, CREATING, **_ASKED_FOR, phase=Phase.ABSENT, is_paused=False),
+    _row("Creating", _CREATE, CREATING, **_CREATED, is_full=False),
+    _row("LimitReached", _NOTHING, LIMITED, **_CREATED, is_full=True),
     _row("SlicePaused", _NOTHING, PAUSED, **_ASKED_FOR, phase=Phase.ABSENT, is_paused=True),
     _row("NameConflict", _NOTHING, CONFLICTING, **_ASKED_FOR, phase=Phase.CONFLICT),
     _row("Deleting", **_ASKED_FOR, phase=Phase.DELETING),

@@ -60,6 +60,7 @@ class DesiredSlice:
     body: Mapping[str, Any] = field(repr=False)
     selection: Selection = field(default_factory=Selection, repr=False)
     """The requirements of the Job's Pods for its Nodes."""
+    chips: int = 0
 
 
 @dataclass(frozen=True)
@@ -86,6 +87,7 @@ class Slice:
     release_after: datetime | None = None
     since: datetime | None = None
     is_selected: bool = True
+    chips: int = 0
     raw: Any = field(default=None, repr=False, compare=False)
 
 
@@ -126,8 +128,9 @@ class Provider(Wording, Protocol):
     def list_by_jobset(self, namespace: str, jobset: str) -> list[Slice]:
         """The slices of one JobSet."""
 
-    def list_all(self, *, with_nodes: bool = True) -> Iterable[Slice]:
-        """All slices of JobSets. ``with_nodes=False`` may omit ``has_ready_nodes`` to save calls."""
+    def list_all(self, namespace: str = "", *, with_nodes: bool = True) -> Iterable[Slice]:
+        """All slices of JobSets, or those of one namespace. ``with_nodes=False`` may omit
+        ``has_ready_nodes`` to save calls."""
 
     def create(self, desired: DesiredSlice) -> None:
         """Start creating it. Raises `CallError` with 409 if the name exists; the step observes again."""

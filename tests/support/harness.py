@@ -52,6 +52,7 @@ JOBSET_MANIFESTS = (
     Path(jobsets.__file__).parent / "crd.yaml",
     COMPONENTS / "jobsets" / "roles.yaml",
     COMPONENTS / "jobsets" / "relay.yaml",
+    COMPONENTS / "jobsets" / "ledger.yaml",
     COMPONENTS / "jobsets-node-groups" / "roles.yaml",
     COMPONENTS / "jobsets-node-groups" / "policy.yaml",
 )

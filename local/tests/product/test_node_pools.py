@@ -47,7 +47,7 @@ def test_a_pool_is_created_read_and_deleted(gke: Gke, pools: NodePools) -> None:
     pools.create(desired)
     assert found(pools).state is SliceState.PROVISIONING
     gke.clock.run_for(600)
-    assert found(pools) == Slice(NAME, desired.owner, desired.hash, SliceState.READY)
+    assert found(pools) == Slice(NAME, desired.owner, desired.hash, SliceState.READY, chips=8)
     assert len(gke.nodes.there) == 2
     assert pools.delete(found(pools)) is True
     assert found(pools).state is SliceState.DELETING

@@ -21,6 +21,7 @@ T = TypeVar("T")
 
 _NAMESPACES = Target("Namespace", "/api/v1", "namespaces")
 _CONFIG_MAPS = Target("ConfigMap", "/api/v1", "configmaps")
+_LEDGER = _CONFIG_MAPS.within(SYSTEM_NAMESPACE).one("slice-ledger")
 _CA_KEPT = timedelta(minutes=10)
 """How long a CA is cached. CAs are replaced once in years."""
 _RECENT = timedelta(seconds=20)
@@ -97,3 +98,11 @@ class Cluster(GroupCalls, NodeCalls, TokenCalls, SigningRequestCalls, WorkloadCa
             found = self._find(_CONFIG_MAPS.within(SYSTEM_NAMESPACE).one("jobsets")) or {}
             self._jobset_options = found.get("data") or {}
         return self._jobset_options
+
+    def find_slice_ledger(self) -> dict[str, Any] | None:
+        """The ConfigMap ``slice-ledger``, or ``None``: the slices that are about to be created."""
+        return self._find(_LEDGER)
+
+    def replace_slice_ledger(self, ledger: Mapping[str, Any], data: Mapping[str, str]) -> None:
+        """Write the ledger's data, if it is unchanged since it was read (409 if not)."""
+        self._call("PUT", _LEDGER, {**ledger, "data": data})

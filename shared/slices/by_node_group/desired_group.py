@@ -96,6 +96,7 @@ def build_desired_slice(leader: Leader, options: Mapping[str, str]) -> DesiredSl
             "spec": spec,
         },
         selection=selected.selection,
+        chips=count * machine.chips,
     )
 
 

@@ -5,11 +5,12 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from shared.base.documents import read_mappings, read_text
+from shared.base.documents import read_mapping, read_mappings, read_number, read_text
 from shared.base.names import JOBSET_LABEL, KIND
 from shared.base.reasons import VM_LOSSES, Reason
 from shared.base.slice_names import JOB_LABEL, slice_name
 from shared.base.timestamps import find_time, guess_time, render_time
+from shared.base.topology import count_chips
 from shared.ports.kubernetes.cluster import Cluster
 from shared.slices.by_node_group.desired_group import (
     HASH_ANNOTATION,
@@ -70,8 +71,8 @@ class GroupSlices:
     def list_by_jobset(self, namespace: str, jobset: str) -> list[Slice]:
         return self._read(self._cluster.list_slice_groups(namespace, jobset))
 
-    def list_all(self, *, with_nodes: bool = True) -> list[Slice]:  # noqa: ARG002 - the status has it
-        return self._read(self._cluster.list_slice_groups())
+    def list_all(self, namespace: str = "", *, with_nodes: bool = True) -> list[Slice]:  # noqa: ARG002 - the status has it
+        return self._read(self._cluster.list_slice_groups(namespace))
 
     def create(self, desired: DesiredSlice) -> None:
         self._cluster.create_group(desired.body)
@@ -111,8 +112,15 @@ def read_slice(raw: Mapping[str, Any], now: datetime) -> Slice | None:
         is_self_healing=not _is_lost(raw, since, now),
         release_after=guess_time(annotations.get(RELEASE_ANNOTATION)),
         since=since,
+        chips=_count_chips(raw),
         raw=raw,
     )
+
+
+def _count_chips(raw: Mapping[str, Any]) -> int:
+    spec = read_mapping(raw, "spec")
+    machine_type = read_text(read_mapping(spec, "instanceConfig"), "machineType")
+    return count_chips(machine_type, read_number(spec, "nodeCount"))
 
 
 def is_selected(raw: Mapping[str, Any], desired: DesiredSlice) -> bool:

@@ -157,7 +157,8 @@ def build_desired_slice(leader: Leader, settings: GkeSettings) -> DesiredSlice:
     selection = _select(leader, body, is_spot=is_spot)
     _check_selection(selection, {**labels, names.POOL_LABEL: name})
     size = f"{count} host{'s' if count > 1 else ''} of {machine} ({leader.topology})"
-    return DesiredSlice(name, owner, digest, size, without_empty(body), selection)
+    chips = count * leader.chips
+    return DesiredSlice(name, owner, digest, size, without_empty(body), selection, chips)
 
 
 def make_hash(

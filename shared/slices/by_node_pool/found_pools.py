@@ -12,6 +12,7 @@ from typing import Any
 
 from shared.base.names import POOL_LABEL
 from shared.base.slice_names import job_key
+from shared.base.topology import count_chips
 from shared.slices.by_node_pool import desired_pool
 from shared.slices.provider import DesiredSlice, NameConflict, Owner, Slice, SliceState
 
@@ -39,6 +40,7 @@ def is_managed(pool: Mapping[str, Any]) -> bool:
 def read_slice(pool: Mapping[str, Any]) -> Slice:
     """Read a managed pool as a slice. GKE does not report whether its Nodes are ready."""
     labels, status = labels_of(pool), pool.get("status")
+    machine_type = (pool.get("config") or {}).get("machineType")
     return Slice(
         name=pool["name"],
         owner=_owner(pool),
@@ -47,6 +49,7 @@ def read_slice(pool: Mapping[str, Any]) -> Slice:
         message=_find_message(pool),
         is_self_healing=status == "RUNNING_WITH_ERROR",
         release_after=_parse_deadline(labels.get(RELEASE_LABEL, "")),
+        chips=count_chips(str(machine_type), int(pool.get("initialNodeCount") or 0)),
         raw=pool,
     )
 

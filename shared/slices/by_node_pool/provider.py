@@ -69,8 +69,9 @@ class NodePools:
         found = (one for one in self._list() if one.owner.namespace == namespace)
         return [self._with_nodes(one) for one in found if one.owner.jobset == jobset]
 
-    def list_all(self, *, with_nodes: bool = True) -> Iterable[Slice]:
-        return [self._with_nodes(one) if with_nodes else one for one in self._list()]
+    def list_all(self, namespace: str = "", *, with_nodes: bool = True) -> Iterable[Slice]:
+        found = (one for one in self._list() if namespace in ("", one.owner.namespace))
+        return [self._with_nodes(one) if with_nodes else one for one in found]
 
     def create(self, desired: DesiredSlice) -> None:
         self._call("create_node_pool", parent=self._settings.cluster_path, nodePool=desired.body)

@@ -1,4 +1,4 @@
-"""The pages about JobSets name each setting and the event of the pause."""
+"""The pages about JobSets name each setting and the Events without a prefix."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ PAGES = "".join(
 )
 
 
-def test_a_page_names_the_event_of_the_pause() -> None:
-    (name,) = {event.reason for event in list_templates() if not event.has_prefix}
-    assert f"`{name}`" in PAGES
+def test_a_page_names_the_events_without_a_prefix() -> None:
+    names = {event.reason for event in list_templates() if not event.has_prefix}
+    assert names == {"SlicePaused", "SliceLimitReached"}
+    assert {name for name in names if f"`{name}`" not in PAGES} == set()
 
 
 def test_a_page_names_each_setting() -> None:

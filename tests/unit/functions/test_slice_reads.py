@@ -376,6 +376,59 @@ def test_an_impossible_slice_is_not_read(labels: dict[str, str], has_opted_out: 
     assert reads.calls == ["build_desired", "find_jobset"]
 
 
+LISTED = {"namespaces": "default: {kinds: [JobSet], slices: 2, chips: 32}"}
+LEDGER = {"data": {"default": '{"x": [4, "2026-11-20T10:00:00Z"]}'}}
+QUOTAS: dict[str, tuple[dict[str, Any], str | None, list[str]]] = {
+    "listed": ({}, "has 3 slices with 24 chips", ["find_slice_ledger", "list_all"]),
+    "not listed": ({"get_jobset_options": {"namespaces": "x: {kinds: [JobSet], slices: 0}"}}, None, []),
+    "the slice exists": ({"find": READY, "get_jobset_options": {"namespaces": "{"}}, None, []),
+    "paused": ({"get_jobset_options": {**LISTED, "paused": "true"}}, None, []),
+    "the JobSet is suspended": ({"find_jobset": merge(RUNNING, {"spec": {"suspend": True}})}, None, []),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", QUOTAS.values(), ids=QUOTAS)
+def test_the_quota_of_a_namespace_with_a_limit_is_read_before_a_creation(
+    case: tuple[dict[str, Any], str | None, list[str]],
+) -> None:
+    answers, used, calls = case
+    own = [
+        replace(READY, name="a", chips=16),
+        replace(READY, name="x", chips=4),
+        replace(READY, name="y", chips=4),
+    ]
+    other = replace(READY, name="b", chips=64, owner=replace(READY.owner, namespace="other"))
+    defaults = {
+        **POD_ANSWERS,
+        "get_jobset_options": LISTED,
+        "list_all": [*own, other],
+        "find_slice_ledger": LEDGER,
+    }
+    work, reads = reading_slices(SliceWork, POD_RESYNC, defaults | answers, leader=LEADER)
+    observed = provision_slice.observe.observe(work)
+    assert isinstance(observed, ObservedPod)
+    assert (observed.quota and observed.quota.show_used(NOW)) == used
+    assert [one for one in reads.calls if one in ("find_slice_ledger", "list_all")] == calls
+
+
+NO_QUOTA = {
+    "the limit cannot be read": ({"get_jobset_options": {"namespaces": "default: 4"}}, "the key namespaces of the ConfigMap tpu-functions/jobsets must give default kinds"),
+    "the slice never fits": ({"get_jobset_options": {"namespaces": "default: {kinds: [JobSet], slices: 2, chips: 8}"}}, "the Pod asks for a slice of 16 chips, but namespace default may have 2 slices and 8 chips"),
+    "there is no ledger": ({"find_slice_ledger": None}, "namespace default has a limit, but ConfigMap tpu-functions/slice-ledger is missing: apply"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", NO_QUOTA.values(), ids=NO_QUOTA)
+def test_a_pod_whose_quota_cannot_be_found_gets_no_slice(case: tuple[dict[str, Any], str]) -> None:
+    answers, message = case
+    defaults = {**POD_ANSWERS, "get_jobset_options": LISTED, "list_all": []}
+    work, _ = reading_slices(SliceWork, POD_RESYNC, defaults | answers, leader=LEADER)
+    observed = provision_slice.observe.observe(work)
+    assert isinstance(observed, ObservedImpossible)
+    assert observed.message.startswith(message)
+    assert not observed.has_opted_out
+
+
 DUE_PODS = [
     objects.waiting_pod(metadata={"uid": f"u{number}", "name": f"pod-{number}"})
     for number in range(12)
@@ -396,7 +449,7 @@ def test_a_sweep_run_counts_the_waiting_pods_and_the_free_slots(
     pods: list[Any], limit: int | None, slices: list[Slice], waiting: int, slots: int | None
 ) -> None:
     long_ago = [merge(pod, LONG) for pod in pods] if limit is None else pods
-    answers = {"list_pending_pods": long_ago, "list_all": slices}
+    answers = {"list_pending_pods": long_ago, "list_all": slices, "get_jobset_options": {}}
     work, reads = reading_slices(SliceWork, SWEEP, answers, limit=limit)
     observed = provision_slice.observe.observe(work)
     assert isinstance(observed, ObservedQueue)
@@ -406,12 +459,45 @@ def test_a_sweep_run_counts_the_waiting_pods_and_the_free_slots(
 
 
 def test_a_late_sweep_run_finds_the_pods_of_the_minute_of_the_sweep() -> None:
-    work, _ = reading_slices(SliceWork, SWEEP, {"list_pending_pods": DUE_PODS})
+    answers = {"list_pending_pods": DUE_PODS, "get_jobset_options": {}}
+    work, _ = reading_slices(SliceWork, SWEEP, answers)
     for at, count in ((NOW + timedelta(minutes=1), 12), (NOW, 0)):
         work.trigger = replace(SWEEP, at=at)
         observed = provision_slice.observe.observe(work)
         assert isinstance(observed, ObservedQueue)
         assert len(observed.due) == count
+
+
+ROOM: dict[str, tuple[dict[str, str], list[str], int]] = {
+    "room for one": (LISTED, ["a"], 1),
+    "room for two, of chips for one": ({"namespaces": "default: {kinds: [JobSet], slices: 3, chips: 32}"}, ["a"], 2),
+    "no room": (LISTED, ["a", "b"], 0),
+    "no limit": ({}, [], 0),
+    "a limit that cannot be read": ({"namespaces": "default: 4"}, [], 0),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", ROOM.values(), ids=ROOM)
+def test_a_sweep_run_also_triggers_pods_for_which_their_namespace_has_room(
+    case: tuple[dict[str, str], list[str], int],
+) -> None:
+    options, existing, count = case
+    names = iter(range(100))
+    answers = {
+        "list_pending_pods": [merge(pod, LONG) for pod in DUE_PODS],
+        "list_all": [
+            replace(READY, name=name, chips=16, owner=replace(READY.owner, job=name))
+            for name in existing
+        ],
+        "get_jobset_options": options,
+        "find_slice_ledger": {},
+        "build_desired": lambda _: replace(DESIRED, name=f"n{next(names)}"),
+    }
+    work, _ = reading_slices(SliceWork, replace(SWEEP, at=NOW + timedelta(minutes=1)), answers)
+    observed = provision_slice.observe.observe(work)
+    assert isinstance(observed, ObservedQueue)
+    assert len(observed.due) == count
+    assert provision_slice.decide.decide(observed, NOW).facts == {"waiting": 12, "triggered": count}
 
 
 OWN_POD = objects.waiting_pod()

@@ -13,7 +13,7 @@ from tests.support.jobset_objects import JOB
 OPT_OUT = "tpu-provisioner.cloud.google.com/disable-autoprovisioning"
 OWNER = Owner("default", "train", JOB)
 DESIRED = DesiredSlice(
-    "train-bfcf5ebea76efcf5", OWNER, "hash", "4 hosts of ct6e-standard-4t (4x4)", {}
+    "train-bfcf5ebea76efcf5", OWNER, "hash", "4 hosts of ct6e-standard-4t (4x4)", {}, chips=16
 )
 READY = Slice(DESIRED.name, OWNER, "hash", SliceState.READY)
 PROVISIONING = replace(READY, state=SliceState.PROVISIONING)

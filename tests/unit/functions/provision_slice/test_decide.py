@@ -32,10 +32,12 @@ from shared.slices.actions import (
     CreateSlice,
     DeleteSlice,
     RemoveReleaseDeadline,
+    ReserveSlice,
     SliceActionError,
 )
 from shared.slices.by_node_group.provider import GroupSlices
 from shared.slices.jobsets import Leader
+from shared.slices.limits import Limit, Quota
 from shared.slices.provider import DesiredSlice, NameConflict, Slice, SliceState
 from shared.slices.work import SliceWork, find_jobs
 from shared.triggers.audit_log import LogEvent
@@ -106,6 +108,14 @@ PAUSED = Event(
     'No slice is created: the ConfigMap tpu-functions/jobsets has paused: "true". Remove this key to '
     "continue",
 )
+LIMIT = Limit("default", frozenset({"JobSet"}), 2, 32)
+ROOM, FULL = (Quota(LIMIT, {"a": chips}, {}) for chips in (16, 20))
+LIMITED = Event(
+    "SliceLimitReached",
+    "Namespace default may have 2 slices and 32 chips (the key namespaces of the ConfigMap "
+    "tpu-functions/jobsets) and has 1 slice with 20 chips: the Pod gets its slice, TPUNodeGroup "
+    "train-bfcf5ebea76efcf5 (4 hosts of ct6e-standard-4t (4x4)), when others are released",
+)
 PAUSE = Plan("SlicePaused", (Emit(PAUSED, once=True),))
 NAME = "TPUNodeGroup train-bfcf5ebea76efcf5"
 FAILURE = warning("NotReady", f"{NAME}: {SELF_HEALING.message}")
@@ -133,6 +143,10 @@ TABLE: dict[str, tuple[PodAt, Plan]] = {
     "no slice": (observed_pod(), CREATE),
     "no slice, on a resync": (observed_pod(is_resync=True), CREATE),
     "no slice, paused": (observed_pod(is_paused=True), PAUSE),
+    "no slice, the namespace has room": (observed_pod(quota=ROOM), replace(CREATE, first=(ReserveSlice(DESIRED, ROOM), *CREATE.first))),
+    "no slice, the namespace is at its limit": (observed_pod(quota=FULL), Plan("LimitReached", (Emit(LIMITED, once=True),))),
+    "no slice, the namespace is at its limit, paused": (observed_pod(quota=FULL, is_paused=True), PAUSE),
+    "the slice is ready, the namespace is at its limit": (observed_pod(READY, quota=FULL), Plan("Ready")),
     "the JobSet is gone": (observed_pod(jobset=None), Plan("JobSetGone")),
     "the JobSet is being deleted": (observed_pod(jobset=changed_jobset(metadata={"deletionTimestamp": "2026-11-20T10:00:00Z"})), Plan("JobSetGone")),
     "the JobSet has other Jobs": (observed_pod(jobset=changed_jobset(spec={"replicatedJobs": [{"name": "others", "template": {}}]})), Plan("NoSuchJob")),

@@ -16,6 +16,7 @@ import yaml
 
 from local.kube.calls import Call, CallLog
 from relay import daemon
+from shared.settings import TPU_NODE_GROUP
 from shared.triggers.routes import ROUTES
 from tests.stories import (
     errors,
@@ -27,6 +28,7 @@ from tests.stories import (
     test_jobset_ends,
     test_jobset_slices,
     test_joins,
+    test_limits,
     test_losses,
 )
 from tests.stories.helpers import HOUR, MINUTE
@@ -148,6 +150,9 @@ SCENARIOS: tuple[Callable[[], object], ...] = (
     test_jobset_slices.test_a_jobset_that_requests_another_slice_gets_it,
     test_jobset_slices.test_a_slice_that_has_lost_a_host_is_recreated_if_configured,
     test_jobset_slices.test_the_sweep_without_events_is_enough,
+    lambda: test_limits.test_a_slice_that_is_released_is_replaced_by_the_next_within_two_minutes(
+        TPU_NODE_GROUP
+    ),
     lambda: test_jobset_ends.test_the_slice_of_a_completed_job_is_released_while_the_others_run(
         "TPUNodeGroups"
     ),
@@ -171,7 +176,7 @@ def calls() -> set[Call]:
     return found
 
 
-ONLY_NAMES = {"kube-system", "kube-root-ca.crt", "jobsets"}
+ONLY_NAMES = {"kube-system", "kube-root-ca.crt", "jobsets", "slice-ledger"}
 """The names to which roles limit a permission."""
 
 

@@ -364,12 +364,14 @@ def test_the_base_does_not_mention_jobsets() -> None:
 
 
 @pytest.mark.parametrize("user", SLICE_USERS)
-def test_a_step_of_jobsets_may_write_only_events_without_a_provider_in_the_cluster(
+def test_a_step_of_jobsets_may_write_only_events_and_the_ledger_without_a_provider_in_the_cluster(
     user: str, tmp_path: Path
 ) -> None:
     found = expand(render(write_overlay(tmp_path, "jobsets")), account(user))
     writes = {permission for permission in found if permission[3] not in ("get", "list", "watch")}
-    assert writes == permissions("*", "", "events", "create", "patch")
+    ledger = {("tpu-functions", "", "configmaps/slice-ledger", "update")}
+    own = ledger if user == "provision-slice" else set()
+    assert writes == permissions("*", "", "events", "create", "patch") | own
     assert not [
         permission
         for permission in found
@@ -378,7 +380,7 @@ def test_a_step_of_jobsets_may_write_only_events_without_a_provider_in_the_clust
 
 
 ADDED_WITH_GROUPS = {
-    "provision-slice": ("get", "create", "patch", "delete"),
+    "provision-slice": ("get", "list", "create", "patch", "delete"),
     "release-slice": ("get", "list", "patch", "delete"),
 }
 
@@ -396,7 +398,8 @@ def test_jobsets_node_groups_adds_permissions_for_tpunodegroups(
 
 def test_applying_jobsets_again_keeps_a_pause(tmp_path: Path) -> None:
     rendered = render(write_overlay(tmp_path, "jobsets"))
-    assert "data" not in only(rendered, "ConfigMap", "jobsets")
+    for name in ("jobsets", "slice-ledger"):
+        assert "data" not in only(rendered, "ConfigMap", name)
 
 
 @pytest.mark.parametrize("of", [OF_JOBSETS, OF_WORKLOADS], ids=["jobsets", "workloads"])

@@ -32,6 +32,7 @@ VIOLATIONS: dict[str, Callable[[Situation, SliceAction], bool]] = {
         action is CREATE
         and (at.need is not Need.NEEDED or at.phase is not Phase.ABSENT or at.is_paused)
     ),
+    "a creation beyond the limit": lambda at, action: action is CREATE and at.is_full,
     "an action for a Pod that needs no slice": lambda at, action: (
         at.trigger is not SliceTrigger.SLICE
         and at.need is not Need.NEEDED

@@ -122,6 +122,7 @@ def test_pools_of_jobsets_are_listed() -> None:
     assert provider.list_by_jobset("elsewhere", jobset) == [read_slice(ELSEWHERE)]
     others = [read_slice(ELSEWHERE), read_slice(OTHERS)]
     assert list(provider.list_all()) == [own, *others]
+    assert list(provider.list_all("elsewhere")) == [read_slice(ELSEWHERE)]
     assert list(provider.list_all(with_nodes=False)) == [read_slice(FAILED), *others]
 
 
@@ -245,7 +246,8 @@ def test_groups_that_are_no_slices_are_not_listed() -> None:
 
     provider, _ = group_slices(list_slice_groups=listed)
     assert provider.list_all() == provider.list_by_jobset("default", "train") == [groups.read({})]
-    assert calls == [(), ("default", "train")]
+    assert provider.list_all("default") == [groups.read({})]
+    assert calls == [("",), ("default", "train"), ("default",)]
 
 
 @pytest.mark.parametrize(

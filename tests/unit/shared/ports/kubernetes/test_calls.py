@@ -29,6 +29,8 @@ GROUP_PATH = f"{TNG}/namespaces/ns/tpunodegroups/a%2Fb"
 SECRETS = "/api/v1/namespaces/kube-system/secrets"
 JOBSETS = "/apis/jobset.x-k8s.io/v1alpha2"
 REQUESTS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
+LEDGER_PATH = "/api/v1/namespaces/tpu-functions/configmaps/slice-ledger"
+LEDGER = {"metadata": {"name": "slice-ledger", "resourceVersion": "7"}, "data": {"gone": "{}"}}
 KUBELETS = "spec.signerName=kubernetes.io/kube-apiserver-client-kubelet"
 GONE = CallError("GET x", 404, "NotFound", "not found")
 UNSERVED = CallError("GET x", 503, "NotServed", "it does not serve this API; the answer of a proxy")
@@ -159,6 +161,7 @@ FINDS: dict[str, tuple[Callable[[Cluster], Any], str]] = {
         f"{JOBSETS}/namespaces/ns/jobsets/a%2Fb",
     ),
     "a request": (lambda one: one.find_signing_request("a/b"), f"{REQUESTS}/a%2Fb"),
+    "the ledger": (lambda one: one.find_slice_ledger(), LEDGER_PATH),
 }
 
 
@@ -213,6 +216,7 @@ WRITES: dict[str, tuple[Callable[[Cluster], Any], Request, list[Any], Any]] = {
         [],
         {},
     ),
+    "the ledger": (lambda one: one.replace_slice_ledger(LEDGER, {"ns": "{}"}), ("PUT", LEDGER_PATH, {**LEDGER, "data": {"ns": "{}"}}), [], None),
     "a new group": (lambda one: one.create_group(GROUP), ("POST", f"{TNG}/namespaces/ns/tpunodegroups", GROUP), [], {}),
     "the deletion of a group": (
         lambda one: one.delete_group(GROUP),

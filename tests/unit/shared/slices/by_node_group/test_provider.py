@@ -53,6 +53,7 @@ def test_a_slice_is_read() -> None:
         is_self_healing=True,
         release_after=MOMENT,
         since=MOMENT,
+        chips=16,
     )
 
 

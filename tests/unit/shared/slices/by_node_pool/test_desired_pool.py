@@ -803,7 +803,9 @@ def test_the_message_of_a_failed_pool_contains_each_error_once() -> None:
 def test_a_pool_is_read_as_the_slice_that_was_requested() -> None:
     desired = build_desired_slice(leader(), SETTINGS)
     found = read_found(pool(), desired)
-    assert found == Slice(desired.name, desired.owner, desired.hash, SliceState.READY)
+    chips = desired.chips
+    assert found == Slice(desired.name, desired.owner, desired.hash, SliceState.READY, chips=chips)
+    assert chips == 2048
 
 
 @pytest.mark.conformance("hash-already-labelled")
