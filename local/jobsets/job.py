@@ -48,6 +48,8 @@ def step(job: Document, pods: Sequence[Document], now: datetime) -> Iterator[Cal
         "failed": len(failed),
         "ready": sum(_phase(pod) == "Running" for pod in active),
     }
+    if _is_indexed(job):
+        status["completedIndexes"] = _render_indexes(done)
     if len(failed) > int(spec.get("backoffLimit", _BACKOFF_LIMIT)):
         message = "Job has reached the specified backoff limit"
         status["conditions"] = with_condition(
@@ -61,7 +63,10 @@ def step(job: Document, pods: Sequence[Document], now: datetime) -> Iterator[Cal
         status["completionTime"] = render(now)
     elif spec.get("suspend"):
         yield from (delete(PODS, pod) for pod in active)
+        status["conditions"] = with_condition(job, "Suspended", "True", "JobSuspended", "", now)
     else:
+        if is_true(job, "Suspended"):
+            status["conditions"] = with_condition(job, "Suspended", "False", "JobResumed", "", now)
         status["startTime"] = (job.get("status") or {}).get("startTime") or render(now)
         if _is_indexed(job):
             yield from _create_pods(job, pods, active, done)
@@ -71,6 +76,18 @@ def step(job: Document, pods: Sequence[Document], now: datetime) -> Iterator[Cal
             for number in range(missing):
                 yield create(PODS, namespace, _pod(job, None, len(pods) + number))
     yield from patch_status(JOBS, job, status)
+
+
+def _render_indexes(done: set[int]) -> str:
+    """Indexes as in ``1,3-5,7``: three or more in a row as a range."""
+    rows: list[list[int]] = []
+    for index in sorted(done):
+        if rows and rows[-1][-1] == index - 1:
+            rows[-1].append(index)
+        else:
+            rows.append([index])
+    texts = (f"{row[0]}-{row[-1]}" if len(row) > 2 else ",".join(map(str, row)) for row in rows)
+    return ",".join(texts)
 
 
 def count_running(job: Document, succeeded: int) -> int:

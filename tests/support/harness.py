@@ -55,8 +55,9 @@ JOBSET_MANIFESTS = (
     COMPONENTS / "jobsets" / "ledger.yaml",
     COMPONENTS / "jobsets-node-groups" / "roles.yaml",
     COMPONENTS / "jobsets-node-groups" / "policy.yaml",
+    COMPONENTS / "workloads" / "roles.yaml",
 )
-"""The CRD of JobSet, and the permissions of the steps that create slices for JobSets."""
+"""The CRD of JobSet, and the permissions of the steps that create slices."""
 RESERVATION = f"projects/{PROJECT}/zones/us-central1-c/reservations/my-tpu-reservation"
 """The reservation in tpu-operator's README; it exists in the simulation."""
 FILTERS = ROOT / "infra" / "terraform" / "filters"

@@ -91,6 +91,23 @@ def test_a_job_runs_on_all_hosts_of_a_slice_and_completes(cluster: Cluster, mode
     found = cluster.jobs()["train"]
     assert conditions(found) == ["Complete"]
     assert found["status"]["succeeded"] == 2
+    assert found["status"].get("completedIndexes") == ("0,1" if mode == "Indexed" else None)
+
+
+def test_a_job_says_since_when_it_is_suspended_and_which_indexes_have_completed(
+    cluster: Cluster,
+) -> None:
+    cluster.add_slice("slice", hosts=3)
+    cluster.ask("POST", JOBS, job(hosts=3, suspend=True))
+    cluster.run_for(5)
+    assert conditions(cluster.jobs()["train"]) == ["Suspended"]
+    merge = {"Content-Type": "application/merge-patch+json"}
+    cluster.ask("PATCH", f"{JOBS}/train", {"spec": {"suspend": False}}, **merge)
+    cluster.run_for(5)
+    (condition,) = cluster.jobs()["train"]["status"]["conditions"]
+    assert condition["status"] == "False"
+    cluster.run_for(2 * RUN_S)
+    assert cluster.jobs()["train"]["status"]["completedIndexes"] == "0-2"
 
 
 def test_a_job_that_is_not_indexed_creates_as_many_pods_as_run_in_parallel(
