@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 
 from functions.inject_token import tokens_condition
 from functions.inject_token.actions import CreateSecret, RevokeIfJoined, SetMetadata
-from functions.inject_token.observe import NothingToInject, ObservedVms, Vm
+from functions.inject_token.observe import UNUSED_AFTER, NothingToInject, ObservedVms, Vm
 from shared.base.names import VM_STARTED_KEY
 from shared.frame.plan import Action, Each, Plan, Send, plan_unread
 from shared.node_groups import readiness
@@ -23,9 +23,6 @@ MIN_LEFT = timedelta(minutes=10)
 """A token with less time left is replaced if its VM has not joined."""
 SWEPT_SELDOM_AFTER = timedelta(minutes=8)
 """A group that has waited so long for its VMs is not triggered by each run of the sweep any more."""
-UNUSED_AFTER = timedelta(minutes=2)
-"""A token this old whose VM has not joined may lack its Secret: an invocation may have ended before it
-created the Secret."""
 
 
 def decide(observed: ObservedVms | NothingToInject, now: datetime) -> Plan:

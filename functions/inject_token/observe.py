@@ -2,18 +2,32 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from typing import Any
 
-from shared.base.names import CA_HASH_KEY
-from shared.node_groups.bootstrap import Token, ca_hash, find_token, new_token
-from shared.node_groups.membership import had_node, is_stale, mark_members, may_match
+from shared.base.names import CA_HASH_KEY, TOKEN_KEY
+from shared.node_groups.bootstrap import TOKEN_LIFE, Token, ca_hash, find_token, new_token
+from shared.node_groups.membership import (
+    had_node,
+    has_token_of_this_start,
+    is_stale,
+    mark_members,
+    may_match,
+)
 from shared.node_groups.node_group import AnyGroup, Bootstrap, NodeGroup
 from shared.node_groups.status import Status
 from shared.node_groups.work import GroupWork
 from shared.ports.errors import CallError, OutOfTimeError
 from shared.ports.gce.values import Instance
 from shared.ports.kubernetes.nodes import Node, parse_node
-from shared.triggers.trigger import Trigger
+from shared.triggers.trigger import LogTrigger, Trigger
 
+UNUSED_AFTER = timedelta(minutes=2)
+"""A token this old whose VM has not joined may lack its Secret: an invocation may have ended before it
+created the Secret."""
+_NODES_KEPT = timedelta(seconds=10)
+"""To delete a VM and insert another takes longer (in one sample the insert alone took 10.6 s): a list of
+this age has each Node that the VM's predecessor left."""
 READING_SHARE = 1 / 3
 """The share of the time for calls that reading may take: writing needs at least as many calls."""
 
@@ -139,9 +153,9 @@ def _read_named_vms(
                 break
             try:
                 instance = work.gce.find_instance(group.spec.project, group.spec.zone, name)
-                if instance is None:
+                if instance is None or _is_duplicate(work, instance):
                     continue
-                raw = work.cluster.find_node(name)
+                raw = _find_node(work, group, instance)
             except CallError as error:
                 errors.append(error.of(name))
             except OutOfTimeError as error:
@@ -151,6 +165,29 @@ def _read_named_vms(
     instances = {name: instance for name, (instance, _) in found.items()}
     nodes = {name: node for name, (_, node) in found.items() if node is not None}
     return _build_vms(work, group, instances, nodes), unread, tuple(errors)
+
+
+def _is_duplicate(work: GroupWork, instance: Instance) -> bool:
+    """Whether another delivery of this event has given the VM its token. If that is interrupted, its
+    message is redelivered, and later a resync finds the token unused."""
+    trigger, token = work.trigger, find_token(instance.metadata, work.now)
+    if not isinstance(trigger, LogTrigger) or not trigger.is_first_attempt or token is None:
+        return False
+    is_young = work.now - (token.expires - TOKEN_LIFE) < UNUSED_AFTER
+    is_repetition = work.is_repetition or not has_token_of_this_start(instance, work.now)
+    return is_young and not is_repetition
+
+
+def _find_node(work: GroupWork, group: NodeGroup, instance: Instance) -> dict[str, Any] | None:
+    """The Node of the VM's name. While the VMs of a new group are created, it is searched for in one
+    list: kubelets register with the label. Later the label of a stale Node may have been removed."""
+    name, known = instance.name, work.status
+    is_new = known.completed_at is None and known.counts.joined == 0
+    has_token = TOKEN_KEY in instance.metadata or work.is_repetition
+    if not is_new or has_token or not isinstance(work.trigger, LogTrigger):
+        return work.cluster.find_node(name)
+    nodes = work.cluster.list_recent_nodes(group.resource_name, work.now, _NODES_KEPT)
+    return next((node for node in nodes if node["metadata"]["name"] == name), None)
 
 
 def _build_vms(

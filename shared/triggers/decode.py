@@ -59,7 +59,9 @@ def decode(body: bytes, routes: Routes) -> Delivery:
         if "protoPayload" in document or "logName" in document:
             event, note = parse_entry(document)
             at = guess_time(document.get("timestamp")) or LONG_AGO
-            trigger = None if event is None else LogTrigger(event, at)
+            trigger = (
+                None if event is None else LogTrigger(event, at, is_first_attempt=attempt == 1)
+            )
         else:
             trigger, note = _parse_own(document, published, routes), ""
     except PoisonError as error:

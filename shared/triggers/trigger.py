@@ -73,6 +73,8 @@ class LogTrigger(_Common):
     event: LogEvent
     at: datetime
     is_redelivered: bool = False
+    is_first_attempt: bool = False
+    """Pub/Sub counts the attempts, and this is the first: no earlier invocation was interrupted."""
 
     @property
     def cause(self) -> str:

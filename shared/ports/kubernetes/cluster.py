@@ -70,11 +70,12 @@ class Cluster(GroupCalls, NodeCalls, TokenCalls, SigningRequestCalls, WorkloadCa
             resource_name, lambda: self.list_groups_named(resource_name), now, _RECENT
         )
 
-    def list_recent_nodes(self, resource_name: str, now: datetime) -> list[dict[str, Any]]:
-        """As `list_nodes`, read at most 20 seconds ago."""
-        return self._read_seldom(
-            f"{resource_name}/nodes", lambda: self.list_nodes(resource_name), now, _RECENT
-        )
+    def list_recent_nodes(
+        self, resource_name: str, now: datetime, kept: timedelta = _RECENT
+    ) -> list[dict[str, Any]]:
+        """As `list_nodes`, read at most so long ago, also if there were none."""
+        key = f"{resource_name}/nodes"
+        return self._read_seldom(key, lambda: (self.list_nodes(resource_name),), now, kept)[0]
 
     def _read_ca_certificate(self) -> str:
         found = self._find(_CONFIG_MAPS.within("kube-system").one("kube-root-ca.crt")) or {}

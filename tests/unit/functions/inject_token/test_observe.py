@@ -6,13 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from functions.inject_token.observe import ObservedVms, observe
-from shared.base.names import CA_HASH_KEY
-from shared.node_groups.bootstrap import ca_hash
-from shared.node_groups.status import Status
+from functions.inject_token.observe import UNUSED_AFTER, ObservedVms, observe
+from shared.base.names import CA_HASH_KEY, VM_ID_LABEL
+from shared.node_groups.bootstrap import TOKEN_LIFE, Token, ca_hash
+from shared.node_groups.status import Counts, Status
 from shared.ports.errors import CallError, OutOfTimeError
 from shared.ports.gce.values import Instance
-from tests.support.builders import group
+from shared.triggers.audit_log import LogEvent
+from shared.triggers.trigger import LogTrigger, Trigger
+from tests.support.builders import NOW, group
 from tests.support.compute import OLD, VM, instance
 from tests.support.reads import reading_work
 from tests.unit.functions.inject_token.objects import NAMED
@@ -107,3 +109,56 @@ def test_a_vm_whose_read_times_out_does_not_stop_the_tokens_of_the_others(
     assert isinstance(found, ObservedVms)
     assert ([one.instance.name for one in found.vms], found.unread) == (read, unread)
     assert [str(error) for error in found.errors] == [f"{VM}: no answer within 10 s"]
+
+
+ENDED = LogTrigger(
+    LogEvent("compute.instances.insert", "my-gcp-project", "us-central1-c", VM, "instances"),
+    NOW,
+    is_first_attempt=True,
+)
+REPEATED = replace(ENDED, is_first_attempt=False, is_redelivered=True)
+YOUNG = replace(OLD, expires=NOW + TOKEN_LIFE - UNUSED_AFTER / 2)
+STALE = {"metadata": {"name": VM, "uid": "node-uid", "labels": {VM_ID_LABEL: "another VM's"}}}
+JOINED = Status(counts=Counts(joined=1))
+BY_NAME, LISTED, NO_NODE = ["find_node"], ["list_recent_nodes"], list[str]()
+
+
+@pytest.mark.parametrize(
+    "trigger, known, token, reads",
+    [
+        pytest.param(ENDED, Status(), None, LISTED, id="one list for the first VMs"),
+        pytest.param(ENDED, JOINED, None, BY_NAME, id="a VM of the group has joined"),
+        pytest.param(ENDED, Status(completed_at=NOW), None, BY_NAME, id="it was complete"),
+        pytest.param(REPEATED, Status(), None, BY_NAME, id="a repetition"),
+        pytest.param(NAMED, Status(), None, BY_NAME, id="a message about the Node"),
+        pytest.param(ENDED, Status(), OLD, BY_NAME, id="the token was unused for long"),
+        pytest.param(ENDED, Status(), YOUNG, NO_NODE, id="another delivery gave it the token"),
+        pytest.param(REPEATED, Status(), YOUNG, BY_NAME, id="that delivery was interrupted"),
+        pytest.param(
+            replace(ENDED, is_first_attempt=False),
+            Status(),
+            YOUNG,
+            BY_NAME,
+            id="attempts are not counted",
+        ),
+        pytest.param(NAMED, Status(), YOUNG, BY_NAME, id="a message is about a VM that needs it"),
+    ],
+)
+def test_a_stale_node_is_found_however_few_calls_search_for_it(
+    trigger: Trigger, known: Status, token: Token | None, reads: list[str]
+) -> None:
+    """A Node beside a token is the VM's own for good (`is_stale`): a VM whose predecessor's Node is
+    overlooked never joins. That nobody has counted the predecessor proves nothing."""
+    answers = {
+        "find_instance": instance(token=token),
+        "find_node": STALE,
+        "list_recent_nodes": [STALE],
+        "get_ca_certificate": CACHED,
+        "forget_ca_certificate": None,
+    }
+    work, recorded = reading_work(group(), known, trigger, answers)
+    found = observe(work)
+    assert isinstance(found, ObservedVms)
+    assert [call for call in recorded.calls if "node" in call] == reads
+    assert [vm.node is not None for vm in found.vms] == [True] * len(reads)
+    assert [vm.is_node_stale for vm in found.vms] == [token is None] * len(reads)
