@@ -118,6 +118,8 @@ class Options:
     """Whether the relay's messages are delivered."""
     sinks: bool = True
     """Whether the log sinks' messages are delivered."""
+    workloads: bool = False
+    """Whether the relay watches the Pods of all workloads, not only of JobSets."""
 
 
 def identity(name: str) -> kube.User:
@@ -203,6 +205,8 @@ class Simulation:
         """Create topics and subscriptions, connect the relay, start the Scheduler."""
         self._create_topics()
         watched = _WATCHED | (_WATCHED_FOR_JOBSETS if "provision_slice" in self._steps else {})
+        if self.options.workloads:
+            watched["Pod"] = _PODS_OF_WORKLOADS
         for kind, path in watched.items():
             self._watch(kind, path)
         self._relay_what_is_due()
@@ -324,3 +328,4 @@ _WATCHED_FOR_JOBSETS = {
     "Pod": "/api/v1/pods?labelSelector=jobset.sigs.k8s.io/job-key"
     "&fieldSelector=status.phase%3DPending",
 }
+_PODS_OF_WORKLOADS = "/api/v1/pods?fieldSelector=spec.nodeName%3D,status.phase%3DPending"

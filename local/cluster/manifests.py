@@ -30,7 +30,10 @@ ALL_SLICES = "tpu-node-group"
 FOLDER = Path(__file__).resolve().parents[2] / "infra" / "kubernetes" / "base"
 FOR_PODS = frozenset({"device-plugin.yaml", "relay.yaml"})
 """Files that are not applied: the relay is a process, and the simulated kubelets report the chips."""
-_FOR_JOBSETS = {"gke": ("jobsets",), "tpu-node-group": ("jobsets", "jobsets-node-groups")}
+_FOR_JOBSETS = {
+    "gke": ("jobsets", "workloads"),
+    "tpu-node-group": ("jobsets", "workloads", "jobsets-node-groups"),
+}
 """Components by kind of slice."""
 INJECT_ENV, ADMIT_JOBS = "inject-env", "admit-jobs"
 """The components with webhook configurations."""

@@ -452,6 +452,7 @@ class Supervisor:
         environment = self._environment("relay") | {
             "PORT": str(port),
             "JOBSETS": "true" if self.setup.slices else "false",
+            "SLICE_WORKLOADS": "true" if self.setup.slices else "false",
         }
         command = [sys.executable, "-m", "relay"]
         return Subprocess("relay", command, environment, f"http://{LOOPBACK}:{port}/readyz")
