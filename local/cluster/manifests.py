@@ -38,6 +38,7 @@ _FOR_JOBSETS = {
 INJECT_ENV, ADMIT_JOBS = "inject-env", "admit-jobs"
 """The components with webhook configurations."""
 _JOBSET_CRD = Path(__file__).parents[1] / "jobsets" / "crd.yaml"
+_LWS_CRD = Path(__file__).parents[1] / "jobsets" / "leader_worker_set.yaml"
 _KUEUE_CRDS = Path(__file__).parents[1] / "jobsets" / "kueue.yaml"
 
 
@@ -48,6 +49,12 @@ def read_manifests_for_jobsets(slices: str) -> list[Manifest]:
         document for component in components for document in _read_folder(component, without=())
     ]
     return [yaml.safe_load(_JOBSET_CRD.read_text()), *found]
+
+
+def read_leader_worker_set_crd() -> Manifest:
+    """LeaderWorkerSet's CRD, in the form of its stand-in."""
+    found: Manifest = yaml.safe_load(_LWS_CRD.read_text())
+    return found
 
 
 def read_labelled_manifests(slices: str) -> list[Manifest]:

@@ -7,12 +7,21 @@ from datetime import datetime, timedelta
 from enum import Enum
 
 from local.gke.kubelets import SIMULATED
-from local.jobsets import deployment, job, jobset, kubelet, scheduler, statefulset
+from local.jobsets import (
+    deployment,
+    job,
+    jobset,
+    kubelet,
+    leader_worker_set,
+    scheduler,
+    statefulset,
+)
 from local.jobsets.kubelet import PodBehaviour as PodBehaviour
 from local.jobsets.objects import (
     DEPLOYMENTS,
     JOBS,
     JOBSETS,
+    LEADER_WORKER_SETS,
     NODES,
     PODS,
     REPLICA_SETS,
@@ -38,6 +47,7 @@ class Controller(Enum):
 
     JOBSET_CONTROLLER = "JobSet's controller"
     JOB_SELECTOR = "the webhook that writes the selector job-key into Jobs"
+    LEADER_WORKER_SET_CONTROLLER = "LeaderWorkerSet's controller and its webhook"
     JOB_CONTROLLER = (
         "the controllers of Jobs, Deployments and StatefulSets, Pod garbage collection, eviction"
     )
@@ -47,6 +57,7 @@ class Controller(Enum):
 
 _KINDS = {
     Controller.JOBSET_CONTROLLER: (JOBSETS, JOBS),
+    Controller.LEADER_WORKER_SET_CONTROLLER: (LEADER_WORKER_SETS, STATEFUL_SETS, PODS, NODES),
     Controller.JOB_CONTROLLER: (JOBS, STATEFUL_SETS, DEPLOYMENTS, REPLICA_SETS, PODS, NODES),
     Controller.SCHEDULER: (PODS, NODES),
     Controller.KUBELETS: (JOBS, PODS, NODES),
@@ -55,8 +66,8 @@ SIMULATED_JOBSET, REAL_JOBSET = "simulated", "real"
 """Whose controller runs JobSets: this package's, or JobSet's own one."""
 OF_JOBSET = frozenset({Controller.JOBSET_CONTROLLER, Controller.JOB_SELECTOR})
 """The components of an installation of JobSet with the webhook."""
-WORKLOADS = frozenset(Controller) - OF_JOBSET
-"""The components that run Jobs and StatefulSets."""
+WORKLOADS = frozenset(Controller) - OF_JOBSET - {Controller.LEADER_WORKER_SET_CONTROLLER}
+"""The components that run Jobs, Deployments and StatefulSets."""
 BESIDE_A_CONTROL_PLANE = OF_JOBSET | {Controller.KUBELETS}
 """The components that a control plane does not have."""
 
@@ -88,8 +99,10 @@ def decide(
             yield from deployment.step(one, sets.get(one["metadata"]["uid"], []))
         for one in objects.all(REPLICA_SETS):
             yield from deployment.step_set(one, owned.get(one["metadata"]["uid"], []), now)
+    by_name = {node["metadata"]["name"]: node for node in nodes}
+    if Controller.LEADER_WORKER_SET_CONTROLLER in controllers:
+        yield from _decide_leader_worker_sets(objects, by_name, now)
     if Controller.JOB_CONTROLLER in controllers:
-        by_name = {node["metadata"]["name"]: node for node in nodes}
         for pod in pods:
             yield from _evict(pod, by_name, now)
     if Controller.SCHEDULER in controllers:
@@ -102,6 +115,18 @@ def decide(
             if node is not None:
                 began = together.get(pod["metadata"]["uid"], _started(pod))
                 yield from kubelet.step(pod, node, behaviour, now, began=began)
+
+
+def _decide_leader_worker_sets(
+    objects: Objects, nodes: Mapping[str, Document], now: datetime
+) -> Iterator[Step]:
+    def of(kind: str, metadata: Document) -> list[Document]:
+        key = metadata["namespace"], metadata["name"]
+        return [one for one in objects.all(kind) if leader_worker_set.find_key(one) == key]
+
+    for one in objects.all(LEADER_WORKER_SETS):
+        sets, pods = of(STATEFUL_SETS, one["metadata"]), of(PODS, one["metadata"])
+        yield from leader_worker_set.step(one, sets, pods, nodes, now)
 
 
 def _evict(pod: Document, nodes: Mapping[str, Document], now: datetime) -> Iterator[Step]:

@@ -11,6 +11,7 @@ from typing import Any
 Document = dict[str, Any]
 
 JOBSETS, JOBS, PODS, NODES = "JobSet", "Job", "Pod", "Node"
+LEADER_WORKER_SETS = "LeaderWorkerSet"
 STATEFUL_SETS, DEPLOYMENTS, REPLICA_SETS = "StatefulSet", "Deployment", "ReplicaSet"
 PATHS: Mapping[str, str] = {
     JOBSETS: "/apis/jobset.x-k8s.io/v1alpha2/jobsets",
@@ -20,11 +21,14 @@ PATHS: Mapping[str, str] = {
     STATEFUL_SETS: "/apis/apps/v1/statefulsets",
     DEPLOYMENTS: "/apis/apps/v1/deployments",
     REPLICA_SETS: "/apis/apps/v1/replicasets",
+    LEADER_WORKER_SETS: "/apis/leaderworkerset.x-k8s.io/v1/leaderworkersets",
 }
 """The collections that are watched."""
 _VERSIONS = {
     JOBSETS: "jobset.x-k8s.io/v1alpha2",
     JOBS: "batch/v1",
+    LEADER_WORKER_SETS: "leaderworkerset.x-k8s.io/v1",
+    PODS: "v1",
     **dict.fromkeys((STATEFUL_SETS, DEPLOYMENTS, REPLICA_SETS), "apps/v1"),
 }
 

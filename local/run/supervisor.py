@@ -40,6 +40,7 @@ from local.cluster.credentials import ADMIN, Credentials, write_private
 from local.cluster.embedded import Cluster, EmbeddedCluster
 from local.cluster.manifests import (
     read_definitions_for_examples,
+    read_leader_worker_set_crd,
     read_manifests_for_jobsets,
 )
 from local.cluster.named import NamedCluster
@@ -348,6 +349,7 @@ class Supervisor:
                 setup.ports.kubernetes,
                 [
                     *(read_manifests_for_jobsets(setup.slices) if setup.slices else ()),
+                    *([read_leader_worker_set_crd()] if setup.slices else ()),
                     *(read_definitions_for_examples() if setup.for_examples else ()),
                 ],
             )

@@ -50,6 +50,7 @@ COMPONENTS = ROOT / "infra" / "kubernetes" / "components"
 MANIFESTS = ROOT / "infra" / "kubernetes" / "base"
 JOBSET_MANIFESTS = (
     Path(jobsets.__file__).parent / "crd.yaml",
+    Path(jobsets.__file__).parent / "leader_worker_set.yaml",
     COMPONENTS / "jobsets" / "roles.yaml",
     COMPONENTS / "jobsets" / "relay.yaml",
     COMPONENTS / "jobsets" / "ledger.yaml",
@@ -57,7 +58,7 @@ JOBSET_MANIFESTS = (
     COMPONENTS / "jobsets-node-groups" / "policy.yaml",
     COMPONENTS / "workloads" / "roles.yaml",
 )
-"""The CRD of JobSet, and the permissions of the steps that create slices."""
+"""The CRDs of the stand-ins, and the permissions of the steps that create slices."""
 RESERVATION = f"projects/{PROJECT}/zones/us-central1-c/reservations/my-tpu-reservation"
 """The reservation in tpu-operator's README; it exists in the simulation."""
 FILTERS = ROOT / "infra" / "terraform" / "filters"

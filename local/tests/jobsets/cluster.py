@@ -17,7 +17,10 @@ from local.base.http import Request
 
 Manifest = dict[str, Any]
 
-CRD = yaml.safe_load((Path(jobsets.__file__).parent / "crd.yaml").read_text())
+_FOLDER = Path(jobsets.__file__).parent
+CRD, LWS_CRD = (
+    yaml.safe_load((_FOLDER / name).read_text()) for name in ("crd.yaml", "leader_worker_set.yaml")
+)
 SLICE = "tpu-functions.dev/resource-name"
 TPU = {
     "cloud.google.com/gke-tpu-accelerator": "tpu-v6e-slice",
@@ -86,7 +89,7 @@ class Cluster:
         self._api = kube.KubeApi(
             self.clock, random=Random(1), tokens={"admin": admin}, options=options
         )
-        self._api.apply_manifests([CRD])
+        self._api.apply_manifests([CRD, LWS_CRD])
         self.stand_in = jobsets.StandIn(
             self.clock,
             self._api,
