@@ -2,9 +2,10 @@
 
 The embedded Kubernetes API only stores objects. This package simulates, as far as slices need them, the
 components that run a JobSet: JobSet's own controller (Jobs, their labels, exclusive placement, ends,
-restarts), the controllers of Jobs, Deployments and StatefulSets, the scheduler (selectors, taints,
-affinity, ``google.com/tpu``), and kubelets (Pods run, and the Pods of a Job end together). A cluster
-with its own control plane has the Job controller and the scheduler; there, the others are simulated.
+restarts), the controllers of LeaderWorkerSets, Jobs, Deployments and StatefulSets, the scheduler
+(selectors, taints, affinity, ``google.com/tpu``), and kubelets (Pods run, and the Pods of a Job end
+together). A cluster with its own control plane has the Job controller and the scheduler; there, only
+JobSet's own controller and the kubelets are simulated.
 
 Not simulated: success and failure policies, elastic Jobs, Services and DNS, time limits, resources other
 than chips, priorities. There is no admission: if no webhook adds the node selector ``job-key``, the

@@ -11,6 +11,7 @@ import pytest
 
 from local.control_plane import workload_controllers
 from local.control_plane.plane import ControlPlaneError, OwnControlPlane
+from local.tests.jobsets.cluster import Cluster
 from local.tests.real_parts import get_workload_controllers, open_own_control_plane
 from tests.real.pods import COMPONENT, OWN_MARK, complete, kubectl, marked
 from tests.real.relay.waiting import until
@@ -127,6 +128,58 @@ def test_the_pods_of_a_group_have_the_same_variables_in_each_order_of_the_webhoo
         has_number = own.get("TPU_WORKER_ID", "-1") != "-1"
         assert ("JAX_PROCESS_ID" in variables) is (has_number and subgroups != LED)
         assert env_of(lws.mutate(without_env(pod))) == own, "tests of inject_env imitate it"
+
+
+@pytest.mark.parametrize("policy", ["Shared", "UniquePerReplica"])
+@pytest.mark.parametrize("is_exclusive", [False, True], ids=["everywhere", "exclusive"])
+@pytest.mark.parametrize("chips", ["4", None], ids=["all", "workers"])
+def test_the_stand_in_creates_the_same_objects(
+    policy: str, is_exclusive: bool, chips: str | None, cluster: OwnControlPlane
+) -> None:
+    name = f"same-{policy.lower()}-{chips or 0}-{'one' if is_exclusive else 'any'}"
+    manifest = leader_worker_set(name, 3, "2x2x2", container(tpu=chips), {}, policy)
+    manifest["metadata"] |= {"namespace": ALONE, "annotations": dict(EXCLUSIVE[is_exclusive])}
+    kubectl(cluster, "create", "-f", "-", stdin=json.dumps(manifest))
+    count = GROUPS if is_exclusive else GROUPS * 3
+    await_pods(cluster, ALONE, name, count)
+    simulated = Cluster()
+    simulated.ask("POST", "/api/v1/namespaces", {"metadata": {"name": ALONE}})
+    simulated.ask("POST", f"/apis/{workload_controllers.LWS.api_version}/{LISTED}", manifest)
+    simulated.run_for(10)
+    for path in (
+        f"/api/v1/namespaces/{ALONE}/pods",
+        f"/apis/apps/v1/namespaces/{ALONE}/statefulsets",
+    ):
+        query = f"{path}?labelSelector={lws.PREFIX}/name={name}"
+        real = cluster.request("GET", query)[1]["items"]
+        assert describe(simulated.items(query)) == describe(real)
+
+
+EXCLUSIVE = {False: {}, True: {f"{lws.PREFIX}/exclusive-topology": "cloud.google.com/gke-nodepool"}}
+LISTED = f"namespaces/{ALONE}/leaderworkersets"
+RANDOM = {f"{lws.PREFIX}/template-revision-hash", "controller-revision-hash"}
+"""Labels whose values are hashes of other inputs in the stand-in."""
+
+
+def describe(items: list[Manifest]) -> dict[str, Manifest]:
+    """What slices depend on of StatefulSets and Pods, by their names."""
+    parts = ("replicas", "podManagementPolicy", "ordinals", "selector", "serviceName")
+    places = ("nodeSelector", "subdomain", "hostname", "affinity")
+
+    def read(item: Manifest) -> Manifest:
+        metadata, spec = item["metadata"], item["spec"]
+        template = spec.get("template")
+        owners = [(one["kind"], one["name"]) for one in metadata.get("ownerReferences", ())]
+        labels = metadata["labels"].items()
+        return {
+            "labels": {key: key in RANDOM or value for key, value in labels},
+            "annotations": metadata.get("annotations") or {},
+            "owners": owners,
+            "spec": {key: spec[key] for key in (*parts, *places) if key in spec},
+            "template": read({**template, "name": ""}) if template else None,
+        }
+
+    return {one["metadata"]["name"]: read(one) for one in items}
 
 
 def await_pods(
