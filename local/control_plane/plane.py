@@ -149,12 +149,14 @@ class OwnControlPlane(ControlPlane):
         directory: Path,
         api_server_flags: Sequence[str] = (),
         controller_flags: Sequence[str] = (),
+        scheduler_flags: Sequence[str] = (),
     ) -> None:
         self.directory = directory
         """Data, keys, and a log for each part (``kube-apiserver.log``...)."""
         self._binaries = binaries
         self._api_server_flags = api_server_flags
         self._controller_flags = controller_flags
+        self._scheduler_flags = scheduler_flags
         self._children: dict[str, subprocess.Popen[bytes]] = {}
         self._etcd_port, self._peer_port, port = find_free_ports(3)
         self._api_port = port
@@ -284,6 +286,7 @@ class OwnControlPlane(ControlPlane):
             f"--bind-address={LOOPBACK}",
             "--secure-port=0",
             "--leader-elect=false",
+            *self._scheduler_flags,
         )
         self.wait_until(self._has_published, "kube-controller-manager")
 
@@ -429,13 +432,15 @@ def start(
     binaries: Binaries,
     api_server_flags: Sequence[str] = (),
     controller_flags: Sequence[str] = (),
+    scheduler_flags: Sequence[str] = (),
 ) -> Iterator[OwnControlPlane]:
     """Run a control plane until the block is left. Raises `ControlPlaneError`.
 
-    The flags are additional ones of kube-apiserver and kube-controller-manager.
+    The flags are additional ones of kube-apiserver, kube-controller-manager and kube-scheduler.
     """
     directory = Path(tempfile.mkdtemp(prefix="tpu-functions-control-plane-"))
-    plane = OwnControlPlane(binaries, directory, api_server_flags, controller_flags)
+    flags = api_server_flags, controller_flags, scheduler_flags
+    plane = OwnControlPlane(binaries, directory, *flags)
     try:
         plane.start_all()
         yield plane

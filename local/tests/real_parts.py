@@ -71,10 +71,13 @@ def control_plane() -> Iterator[plane.ControlPlane]:
 
 @contextmanager
 def open_own_control_plane(
-    api_server_flags: Sequence[str] = (), controller_flags: Sequence[str] = ()
+    api_server_flags: Sequence[str] = (),
+    controller_flags: Sequence[str] = (),
+    scheduler_flags: Sequence[str] = (),
 ) -> Iterator[plane.OwnControlPlane]:
     """A new control plane whose components may be stopped; never the cluster of TEST_KUBECONFIG."""
-    with plane.start(get_control_plane_binaries(), api_server_flags, controller_flags) as own:
+    flags = api_server_flags, controller_flags, scheduler_flags
+    with plane.start(get_control_plane_binaries(), *flags) as own:
         yield own
 
 
