@@ -65,13 +65,6 @@ def _plan_rejection(group: AnyGroup, known: Status, violations: list[str], now: 
 def _plan_inserts(observed: observe.ObservedResources, now: datetime) -> Plan:
     group, known = observed.group, observed.status
     entries = _build_entries(observed, now)
-    actions: list[Action] = []
-    if not group.is_owned:
-        # The status first: a group with our finalizer and no entries counts as one with a lost status.
-        if not known.resources:
-            known = _conclude(observed, known, entries, now)
-            actions.append(WriteStatus(known))
-        actions.append(TakeOwnership())
     transitions = {
         kind: _advance(observed, kind, entry, now) for kind, entry in entries.items() if kind != MIG
     }
@@ -81,7 +74,17 @@ def _plan_inserts(observed: observe.ObservedResources, now: datetime) -> Plan:
     resources = {kind: one.resource for kind, one in transitions.items()}
     # Inserts follow only for the intents (Creating) that this status has. It is written by
     # compare-and-swap: if another invocation has written the status since, nothing is inserted.
-    actions.append(WriteStatus(_conclude(observed, known, resources, now)))
+    actions: list[Action] = [WriteStatus(_conclude(observed, known, resources, now))]
+    # The status first: a group with our finalizer and no entries counts as one with a lost status. An
+    # intent without ownership that is not repeated is of an invocation that takes ownership next.
+    is_being_taken = any(
+        entry.state is State.CREATING
+        and not entry.operation
+        and transitions[kind].action is lifecycle.ResourceAction.WAIT
+        for kind, entry in entries.items()
+    )
+    if not group.is_owned and not is_being_taken:
+        actions.append(TakeOwnership())
     inserts = tuple(
         InsertCall(kind, group.spec, body)
         for kind, one in transitions.items()

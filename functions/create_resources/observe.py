@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from functions.create_resources.resource_conditions import CreationReport
+from shared.base.names import POLICIES, TEMPLATES
 from shared.base.reasons import Reason
 from shared.node_groups.node_group import NodeGroup, Spec, UnreadableGroup
 from shared.node_groups.resources import KINDS, Found, find_operation, find_resource
@@ -34,7 +35,8 @@ class ObservedResources:
 
     Such an entry (`lifecycle.YOUNG`) is normally of another invocation that is inserting the resource
     now, so this one waits. True for the first observation of a redelivered message: then the entry is
-    most probably of the earlier delivery, whose invocation has ended."""
+    most probably of the earlier delivery, whose invocation has ended. Also true if the step observes a
+    group again that nobody owns: the insert follows the ownership, which one invocation takes."""
 
     @property
     def report(self) -> CreationReport:
@@ -63,7 +65,8 @@ def observe(work: GroupWork) -> ObservedResources | ObservedUnreadable:
     if isinstance(group, UnreadableGroup):
         return ObservedUnreadable(group, known, has_operator_children)
     spec, projects = group.spec, work.settings.projects
-    may_repeat = trigger.is_redelivered and work.is_first_observation
+    is_first = work.is_first_observation
+    may_repeat = trigger.is_redelivered if is_first else not group.is_owned
     observed = ObservedResources(
         group, known, trigger, projects, has_operator_children, may_repeat_insert=may_repeat
     )
@@ -116,17 +119,20 @@ def _must_read(work: GroupWork, spec: Spec, kind: str) -> bool:
         # second observation follows an insert that was answered with 409.
         is_lost = entry is None and work.group.has_finalizer
         return is_users_own or is_lost or not is_first
+    event = work.trigger.event if is_first and isinstance(work.trigger, LogTrigger) else None
     if kind == MIG:
-        return True
+        # The end of another insert, late or delivered twice, does not change a MIG that is known.
+        is_of_other = event is not None and event.kind in (POLICIES, TEMPLATES)
+        return not is_of_other or not (entry.operation or entry.state is State.READY)
     if entry.state is State.READY:
         # An insert of the MIG needs the content of a user's own template. In a second observation the
         # insert of the MIG may have failed because a policy or template is missing.
         if is_users_own:
             return known.completed_at is None
         return not is_first and (mig is None or mig.state is not State.READY)
-    if entry.state is State.CREATING and is_first and isinstance(work.trigger, LogTrigger):
+    if entry.state is State.CREATING and event is not None:
         # The end of its own insert will trigger the step.
-        return work.trigger.event.kind == KINDS[kind].collection
+        return event.kind == KINDS[kind].collection
     return True
 
 

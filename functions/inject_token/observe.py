@@ -15,7 +15,7 @@ from shared.node_groups.membership import (
     may_match,
 )
 from shared.node_groups.node_group import AnyGroup, Bootstrap, NodeGroup
-from shared.node_groups.status import Status
+from shared.node_groups.status import Status, Type
 from shared.node_groups.work import GroupWork
 from shared.ports.errors import CallError, OutOfTimeError
 from shared.ports.gce.values import Instance
@@ -76,7 +76,8 @@ class ObservedVms:
     errors: tuple[CallError | OutOfTimeError, ...] = ()
     """The errors of VMs that could not be read."""
     have_all_joined: bool = False
-    """Whether the labels of enough Nodes record that their VMs have joined: then no VM was read."""
+    """Whether the status or the labels of enough Nodes record that the VMs have joined: then no VM was
+    read."""
 
 
 @dataclass(frozen=True)
@@ -214,9 +215,14 @@ def _build_vms(
 
 def _list_vms(work: GroupWork, unread: ObservedVms) -> ObservedVms:
     group, spec, name = unread.group, unread.group.spec, unread.group.resource_name
+    known, desired = unread.status, spec.node_count
+    # label_node has just counted them, and asks for the condition.
+    is_new = known.is_true(Type.NODES_JOINED) and not known.is_true(Type.TOKENS_INJECTED)
+    if is_new and known.counts.joined >= desired:
+        return replace(unread, have_all_joined=True)
     nodes = {node.vm: node for node in map(parse_node, work.cluster.list_nodes(name))}
     joined = [one for one in nodes.values() if one.proved_vm_id and may_match(group, one)]
-    if sum(not node.is_silent for node in joined) >= spec.node_count:
+    if sum(not node.is_silent for node in joined) >= desired:
         return replace(unread, have_all_joined=True)
     listed = work.gce.list_instances(spec.project, spec.zone, name)
     vms = _build_vms(work, group, {vm.name: vm for vm in listed}, nodes)

@@ -149,9 +149,10 @@ def observe(work: GroupWork) -> Observed:
     kinds = list_kinds(group, work.status)
     for kind in kinds[1:]:
         if _is_first_end(work, kind):
+            # The last end lists the Nodes that are left.
             ended = replace(work.status.resources[kind], operation="")
-            observed = replace(observed, status=observed.status.with_resource(kind, ended))
-        elif _must_read(work, kind):
+            return replace(observed, status=observed.status.with_resource(kind, ended))
+        if _must_read(work, kind):
             observed = _observe_resource(work, observed, kind)
     # Before the finalizer is removed, what only the status calls gone is read.
     if all(advance(observed, kind, work.now).resource.state is State.GONE for kind in kinds):

@@ -65,10 +65,27 @@ def test_a_new_group_gets_finalizer_and_label_before_the_first_insert() -> None:
     assert kinds(plan) == [
         WriteStatus,
         TakeOwnership,
-        WriteStatus,
         InsertResources,
     ]
     assert inserts(plan) == [POLICY, TEMPLATE]
+
+
+@pytest.mark.parametrize(
+    "may_repeat, actions",
+    [(False, [WriteStatus]), (True, [WriteStatus, TakeOwnership, InsertResources])],
+    ids=["another invocation takes it now", "that invocation has ended, or has lost it"],
+)
+def test_one_invocation_takes_ownership_of_a_new_group(
+    may_repeat: bool, actions: list[type]
+) -> None:
+    """It has written its intents. If another one took the ownership meanwhile, it could insert nothing,
+    and the other one would not, because the intents are not its own."""
+    intents = Status(
+        resources={POLICY: creating(NOW), TEMPLATE: creating(NOW), MIG: Resource(RESOURCE)}
+    )
+    given = observed(group(owned=False), intents, may_repeat_insert=may_repeat)
+    plan = decide(replace(given, found={POLICY: None, TEMPLATE: None}), NOW)
+    assert kinds(plan) == actions
 
 
 def test_a_group_with_an_unreadable_spec_is_owned_and_reports_the_invalid_field() -> None:
@@ -95,8 +112,8 @@ def test_the_first_status_has_an_entry_for_each_required_resource() -> None:
     first = outcome_status(decide(given, NOW))
 
     assert {kind: entry.state for kind, entry in first.resources.items()} == {
-        POLICY: State.PENDING,
-        TEMPLATE: State.PENDING,
+        POLICY: State.CREATING,
+        TEMPLATE: State.CREATING,
         MIG: State.PENDING,
     }
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -78,6 +79,9 @@ CASES: dict[str, tuple[Status, Trigger, dict[str, Any], list[str]]] = {
     "the status was lost: all": (Status(), ADDED, {}, ALL),
     "no insert was called yet: nothing": (INTENDED, ADDED, {}, []),
     "the policy was created: not the template": (BEING_CREATED, POLICY_CREATED, {}, ALL[:1]),
+    "the end of another insert comes late: not the MIG": (all_ready(), POLICY_CREATED, {}, []),
+    "the end of another insert comes twice: not the MIG": (mig_being_created("op"), POLICY_CREATED, {}, []),
+    "the end of another insert comes while no insert of the MIG is known: the MIG": (mig_being_created(), POLICY_CREATED, {}, ["find_mig"]),
     "all are ready: the MIG": (all_ready(), RESYNC, {}, ["find_mig"]),
     "an insert has created nothing: its operation": (mig_being_created("op"), RESYNC, ABSENT, ["find_mig", "find_operation"]),
     "VMs are being created: the members": (all_ready(), RESYNC, CREATING, MEMBERS),
@@ -193,3 +197,26 @@ def test_an_error_of_a_call_is_reported_with_the_resource_of_the_call(
     conditions = outcome_status(plan).conditions
     assert [kind for kind in conditions if kind is not Type.READY] == [condition]
     assert conditions[condition].reason == Reason.PERMISSION_DENIED
+
+
+@pytest.mark.parametrize(
+    "about, is_redelivered, is_first, may_repeat",
+    [
+        pytest.param(UNOWNED, False, True, False, id="another invocation is taking it"),
+        pytest.param(UNOWNED, True, True, True, id="that invocation has ended"),
+        pytest.param(
+            UNOWNED, False, False, True, id="this one has lost a race, and nobody owns it"
+        ),
+        pytest.param(group(), False, False, False, id="the winner inserts"),
+    ],
+)
+def test_young_intents_are_repeated_by_one_invocation(
+    about: AnyGroup, is_redelivered: bool, is_first: bool, may_repeat: bool
+) -> None:
+    trigger = replace(RESYNC, is_redelivered=is_redelivered)
+    answers = {**ABSENT, "has_operator_children": False}
+    known = Status(resources={POLICY: creating(NOW), TEMPLATE: creating(NOW)})
+    work, _ = reading_work(about, known, trigger, answers, is_first_observation=is_first)
+    found = observe(work)
+    assert isinstance(found, ObservedResources)
+    assert found.may_repeat_insert is may_repeat

@@ -9,7 +9,7 @@ import pytest
 from functions.inject_token.observe import UNUSED_AFTER, ObservedVms, observe
 from shared.base.names import CA_HASH_KEY, VM_ID_LABEL
 from shared.node_groups.bootstrap import TOKEN_LIFE, Token, ca_hash
-from shared.node_groups.status import Counts, Status
+from shared.node_groups.status import Condition, Counts, Status, Type
 from shared.ports.errors import CallError, OutOfTimeError
 from shared.ports.gce.values import Instance
 from shared.triggers.audit_log import LogEvent
@@ -17,7 +17,7 @@ from shared.triggers.trigger import LogTrigger, Trigger
 from tests.support.builders import NOW, group
 from tests.support.compute import OLD, VM, instance
 from tests.support.reads import reading_work
-from tests.unit.functions.inject_token.objects import NAMED
+from tests.unit.functions.inject_token.objects import NAMED, RESYNC
 from tests.unit.shared.node_groups.authorities import EC_CA, V1_CA
 
 CACHED, ROTATED = EC_CA, V1_CA
@@ -162,3 +162,24 @@ def test_a_stale_node_is_found_however_few_calls_search_for_it(
     assert [call for call in recorded.calls if "node" in call] == reads
     assert [vm.node is not None for vm in found.vms] == [True] * len(reads)
     assert [vm.is_node_stale for vm in found.vms] == [token is None] * len(reads)
+
+
+@pytest.mark.parametrize(
+    "joined, tokens, reads",
+    [
+        pytest.param(2, False, NO_NODE, id="label_node has just counted them"),
+        pytest.param(1, False, ["list_nodes"], id="not all have joined"),
+        pytest.param(2, True, ["list_nodes"], id="the count may be old"),
+    ],
+)
+def test_the_nodes_are_not_listed_if_the_status_has_just_got_their_number(
+    joined: int, tokens: bool, reads: list[str]
+) -> None:
+    yes = Condition("True", "Joined", "", NOW, 1)
+    conditions = {Type.NODES_JOINED: yes} | ({Type.TOKENS_INJECTED: yes} if tokens else {})
+    known = Status(counts=Counts(joined=joined), conditions=conditions)
+    work, recorded = reading_work(group(), known, RESYNC, {"list_nodes": [], "list_instances": []})
+    found = observe(work)
+    assert isinstance(found, ObservedVms)
+    assert [call for call in recorded.calls if "node" in call] == reads
+    assert found.have_all_joined is not bool(reads)

@@ -112,8 +112,8 @@ CASES: dict[str, tuple[Mapping[str, Resource], int, Trigger, dict[str, Any], lis
         ["find_mig", "find_policy", "find_template", "list_nodes"],
     ),
     "MIG and policy are called gone: MIG, template and Nodes": ({**MIG_GONE, POLICY: GONE}, 0, RESYNC, ABSENT | TEMPLATE_EXISTS, ["find_mig", "find_template", "list_nodes"]),
-    "the delete of the policy has ended first: none": (PARALLEL, 0, event("compute.resourcePolicies.delete"), {}, ["list_nodes"]),
-    "the delete of the template has ended first: none": (PARALLEL, 0, event("compute.instanceTemplates.delete"), {}, ["list_nodes"]),
+    "the delete of the policy has ended first: none": (PARALLEL, 0, event("compute.resourcePolicies.delete"), {}, []),
+    "the delete of the template has ended first: none": (PARALLEL, 0, event("compute.instanceTemplates.delete"), {}, []),
     "the delete of the policy has failed: not the template": (PARALLEL, 0, failure("compute.resourcePolicies.delete"), {}, [*BOTH[:2], "list_nodes"]),
     "the delete of the policy has ended, the other's end was reported: both": (
         {**PARALLEL, TEMPLATE: replace(DELETING, operation="")},
