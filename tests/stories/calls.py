@@ -48,8 +48,8 @@ class Cost:
 def max_cost(nodes: int, *, bootstraps: bool = True) -> Cost:
     """The most calls that the lifecycle of a slice may take; the only place that has the budget."""
     if not bootstraps:
-        return Cost(6, 16 + 2 * nodes, 50 + 9 * nodes)
-    return Cost(6 + nodes, 16 + 3 * nodes, 57 + 12 * nodes)
+        return Cost(6, 16 + 2 * nodes, 50 + 6 * nodes)
+    return Cost(6 + nodes, 16 + 3 * nodes, 60 + 8 * nodes)
 
 
 def run_lifecycle(

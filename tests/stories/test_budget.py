@@ -1,7 +1,7 @@
 """The number of calls of slices, counted by the simulated Compute Engine and API server.
 
 Only calls of the steps are counted, not those of the relay and the VMs. `max_cost` is the budget of a
-slice's lifecycle; of the calls to the API server, 60 + 7N may be made until Ready. 4 more writes, and a
+slice's lifecycle; of the calls to the API server, 50 + 6N may be made until Ready. 4 more writes, and a
 read before each, are allowed for deletes that are rejected because a resource that was just deleted
 still uses another one. The steps have read the cluster's id and CA before.
 
@@ -18,7 +18,9 @@ from typing import Any
 
 import pytest
 
+from local import pubsub
 from local.base.http import Request, Response
+from local.cloud.simulation import Options
 from shared.triggers.routes import STEPS
 from tests.stories import helpers
 from tests.stories.calls import CLUSTER_STEPS, CallCounter, Cost, max_cost, run_lifecycle
@@ -119,7 +121,7 @@ def test_the_lifecycle_of_a_slice_stays_within_its_budget(
     before = len(harness.answers)
     to_ready: list[Cost] = []
     run_lifecycle(harness, applied, lambda: to_ready.append(counter.cost()))
-    assert to_ready[0].kubernetes <= 60 + 7 * applied["spec"]["nodeCount"]
+    assert to_ready[0].kubernetes <= 50 + 6 * applied["spec"]["nodeCount"]
     invocations = sum(step not in CLUSTER_STEPS for step, _ in harness.answers[before:])
     for row in counter.rows(title):
         print_figure(row)
@@ -143,6 +145,21 @@ def test_the_lifecycle_of_a_slice_stays_within_its_budget(
     assert counter.reads("label_node") <= 20, "one list reads the VMs of many Nodes"
     assert counter.agrees_with_the_servers()
     assert excess(counter.cost(), allowed, counter.rejected_writes()) == {}
+
+
+def test_messages_that_are_delivered_twice_cost_few_more_calls() -> None:
+    spent = []
+    for duplicates in (0.0, 1.0):
+        harness = Harness(Options(pubsub=pubsub.Timings(duplicates=duplicates)))
+        run_lifecycle(harness, manifest(**ONE_HOST))
+        counter = CallCounter(harness)
+        run_lifecycle(harness, manifest())
+        spent.append(counter.cost())
+        assert counter.rejected_writes() == 0
+    once, twice = spent
+    assert twice.writes == once.writes
+    assert twice.reads + twice.writes <= 1.4 * (once.reads + once.writes)
+    assert twice.kubernetes <= 1.4 * once.kubernetes
 
 
 @pytest.mark.parametrize("seed", range(9, 15))
