@@ -18,7 +18,8 @@ from shared.base.fields import count
 from shared.base.names import JOBSET_KIND
 from shared.frame.plan import Plan
 from shared.settings import TPU_NODE_GROUP
-from shared.slices.jobsets import Leader, find_end
+from shared.slices.kinds import Leader
+from shared.slices.kinds.jobset import find_end
 from shared.slices.work import SliceWork, build_provider
 from shared.triggers.message import Cause, Message
 from shared.triggers.trigger import ObjectTrigger
@@ -102,12 +103,13 @@ def _explain_pods(deps: Dependencies, namespace: str, name: str) -> Iterator[Ste
 
     def build_plan(leader: Leader) -> Plan:
         fields = _build_fields(deps, build_message(leader, now), now)
-        work = SliceWork(**fields, leader=leader, about=leader.raw)
+        work = SliceWork(**fields, leader=leader, about=leader.demand.raw)
         return provision_slice.decide.decide(provision_slice.observe.observe(work), now)
 
     for leader in leaders:
-        if (leader.namespace, leader.jobset) == (namespace, name):
-            yield explain.explain_step(step, True, partial(build_plan, leader), leader.name)
+        unit = leader.kind.find_unit(leader.demand)
+        if unit is not None and unit.owner_key == (JOBSET_KIND, namespace, name):
+            yield explain.explain_step(step, True, partial(build_plan, leader), leader.demand.name)
 
 
 def _explain_slices(deps: Dependencies, namespace: str, name: str) -> Iterator[StepExplanation]:

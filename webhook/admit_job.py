@@ -57,7 +57,7 @@ def admit(request: AdmissionRequest, settings: AdmissionSettings) -> AdmissionRe
     for part in (job, _part(job, "spec", "template")):
         if has_opted_out(_part(part, "metadata", "labels"), _part(part, "metadata", "annotations")):
             return AdmissionResponse()
-    # Init containers do not count, nor do they for provision_slice (`jobsets.find_leader`).
+    # Init containers do not count, nor do they for provision_slice (`units.waits`).
     is_for_tpus = any(count_chips(container) for container in pod.get("containers") or ())
     if not is_for_tpus or TOPOLOGY_LABEL not in _part(pod, "nodeSelector"):
         return AdmissionResponse()

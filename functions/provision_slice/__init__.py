@@ -38,7 +38,7 @@ from shared.ports.error_reasons import ErrorKind
 from shared.ports.errors import CallError
 from shared.slices import create_or_release
 from shared.slices.actions import CreateSlice, SliceActionError
-from shared.slices.jobsets import find_leader
+from shared.slices.kinds import find_leader
 from shared.slices.work import (
     GIVEN_UP,
     QUEUED,
@@ -66,6 +66,8 @@ def open_pod(invocation: Invocation, is_first_observation: bool) -> SliceWork:
     work.leader = find_leader(pod)
     if work.leader is None:
         raise NothingToDo("NotWaiting")
+    if not work.leader.kind.is_always_on:
+        raise NothingToDo("KindOff")
     work.about = pod
     return work
 

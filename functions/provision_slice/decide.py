@@ -8,7 +8,7 @@ from functions.provision_slice import observe, waiting
 from shared.frame.plan import Action, Emit, Plan
 from shared.slices import create_or_release
 from shared.slices.actions import AnySliceAction, CreateSlice, ReserveSlice, build_actions
-from shared.slices.jobsets import Leader
+from shared.slices.kinds import Leader
 from shared.slices.provider import RELEASE_AFTER, NameConflict, Slice
 from shared.slices.work import build_send
 from shared.triggers import routes
@@ -78,20 +78,19 @@ def _plan_pod(observed: observe.ObservedPod | observe.ObservedImpossible, now: d
         trigger=create_or_release.SliceTrigger.POD_RESYNC
         if observed.is_resync
         else create_or_release.SliceTrigger.POD,
-        need=waiting.find_pod_need(observed.leader, observed.jobset),
+        need=observed.need,
         phase=create_or_release.find_phase(existing),
         is_in_use=bool(observed.users),
         is_paused=observed.is_paused,
         is_full=quota is not None and not quota.has_room(desired, now),
     )
     words = {
-        "namespace": desired.owner.namespace,
+        "namespace": desired.unit.namespace,
         "limit": quota.limit.shown if quota else "",
         "used": quota.show_used(now) if quota else "",
         "name": desired.name,
         "size": desired.size,
-        "job": desired.owner.job,
-        "jobset": desired.owner.jobset,
+        "unit": desired.unit.shown,
         "user": next(iter(observed.users), ""),
         "conflict": "",
         "failure": "",

@@ -9,16 +9,22 @@ from typing import Any
 
 from functions.provision_slice import quotas, waiting
 from shared.base.fields import is_yes
-from shared.base.names import JOBSET_KIND
-from shared.base.pods import find_controller
 from shared.base.timestamps import guess_time
-from shared.slices import concurrency, jobsets
+from shared.slices import concurrency
 from shared.slices.create_or_release import PAUSED_KEY
-from shared.slices.jobsets import Leader
+from shared.slices.kinds import Leader, find_leader, get_kind
+from shared.slices.kinds.kind import Found
 from shared.slices.limits import Quota
-from shared.slices.provider import DesiredSlice, NameConflict, Slice, SliceState, Wording
-from shared.slices.units import InputError, Need
-from shared.slices.work import SliceWork, is_pod_of, list_jobs_on, set_trace_id
+from shared.slices.provider import (
+    DesiredSlice,
+    NameConflict,
+    Provider,
+    Slice,
+    SliceState,
+    Wording,
+)
+from shared.slices.units import InputError, Need, Unit, read_demand
+from shared.slices.work import SliceWork, list_jobs_on, set_trace_id
 from shared.triggers.audit_log import LogEvent
 from shared.triggers.trigger import LogTrigger
 
@@ -53,7 +59,7 @@ def observe(work: SliceWork) -> Observed:
 class ObservedPod:
     """A Pod that waits, and its slice.
 
-    ``jobset`` is ``None`` if it does not exist. ``users`` are the Jobs with Pods that keep the existing
+    ``need``: whether its owner needs the slice. ``users`` are the Jobs with Pods that keep the existing
     slice from being replaced (`is_user`); they are read only if the slice is not as asked.
     ``wording``: the provider, used only for how its slices are called in Events. ``is_resync``: the
     trigger is a resync. ``quota``: the namespace's, if it has a limit and the slice would be created.
@@ -62,7 +68,7 @@ class ObservedPod:
     leader: Leader
     desired: DesiredSlice
     existing: Slice | NameConflict | None
-    jobset: Mapping[str, Any] | None
+    need: Need
     wording: Wording
     users: tuple[str, ...] = ()
     is_paused: bool = False
@@ -121,16 +127,16 @@ def _observe_operation(work: SliceWork, event: LogEvent) -> ObservedOperation:
     cluster, provider = work.cluster, work.provider
     work.facts["slice"] = event.name
     pods = cluster.list_pending_pods()
-    pod: Mapping[str, Any] | None = _find_first_pod(pods, event.name)
+    pod: Mapping[str, Any] | None = _find_leading_pod(pods, event.name)
     observed, others = None, None
     if event.method == CREATE_METHOD and pod is None:
-        # The Job's first Pod may have started.
-        owner = next((one.owner for one in provider.list_all() if one.name == event.name), None)
-        job_pods = cluster.list_job_pods(owner.namespace, owner.job) if owner else []
-        pod = _find_first_pod(job_pods, event.name)
+        # The unit's leader may have started.
+        unit = next((one.unit for one in provider.list_all() if one.name == event.name), None)
+        unit_pods = get_kind(unit.kind).list_pods(cluster, unit) if unit else []
+        pod = _find_leading_pod(unit_pods, event.name)
     elif event.method != CREATE_METHOD and not event.has_failed:
         # A deletion that has failed is left to the sweep: repeated here, it might fail in a loop.
-        leader = jobsets.find_leader(pod) if pod else None
+        leader = find_leader(pod) if pod else None
         observed = _observe_pod(work, leader) if leader else None
     work.about = pod
     # Of the other Pods, those whose slices exist wait for the sweep.
@@ -141,24 +147,28 @@ def _observe_operation(work: SliceWork, event: LogEvent) -> ObservedOperation:
         desired = tuple(
             (leader, one)
             for leader, one in waiting.find_leaders_without_slice(leaders, slices, provider)
-            if (quota := found.get(leader.namespace)) is None or quota.has_room(one, work.now)
+            if (quota := found.get(leader.demand.namespace)) is None
+            or quota.has_room(one, work.now)
         )
         others = waiting.PodsWithoutSlice(provider.concurrency_limit, desired, slices)
     return ObservedOperation(event, provider, observed, pod is not None, others)
 
 
-def _find_first_pod(pods: Iterable[dict[str, Any]], name: str) -> dict[str, Any] | None:
-    """The first Pod of the Job whose slice has this name."""
-    return next((pod for pod in pods if waiting.is_first_pod_of(pod, name)), None)
+def _find_leading_pod(pods: Iterable[dict[str, Any]], name: str) -> dict[str, Any] | None:
+    """The Pod that stands for the unit whose slice has this name."""
+    return next((pod for pod in pods if waiting.leads_unit_of(pod, name)), None)
 
 
 def _observe_pod(work: SliceWork, leader: Leader) -> ObservedPod | ObservedImpossible:
     cluster, provider = work.cluster, work.provider
+    kind, demand = leader.kind, leader.demand
+    unit = kind.find_unit(demand)
+    found = kind.find(cluster, demand) if unit is None else None
     try:
-        desired = waiting.build_desired(leader, provider)
+        desired = waiting.build_desired(leader, unit or _unit_of(found), provider)
     except InputError as error:
-        need = waiting.find_pod_need(leader, cluster.find_jobset(leader.namespace, leader.jobset))
-        return ObservedImpossible(str(error), provider, has_opted_out=need is Need.OPTED_OUT)
+        found = found or kind.find(cluster, demand)
+        return _impossible(str(error), provider, found)
     work.facts["slice"] = desired.name
     existing = provider.find(desired)
     users: tuple[str, ...] = ()
@@ -177,47 +187,60 @@ def _observe_pod(work: SliceWork, leader: Leader) -> ObservedPod | ObservedImpos
             users = list_jobs_on(
                 cluster, existing.name, work.now, lambda pod: is_user(pod, leader, desired)
             )
+    found = found or kind.find(cluster, demand)
+    if found.violation:
+        return _impossible(found.violation, provider, found)
     observed = ObservedPod(
         leader=leader,
         desired=desired,
         existing=existing,
-        jobset=cluster.find_jobset(leader.namespace, leader.jobset),
+        need=found.state.need,
         wording=provider,
         users=users,
         is_paused=is_yes(cluster.get_jobset_options().get(PAUSED_KEY, "")),
         is_resync=work.trigger.is_resync,
     )
-    is_needed = waiting.find_pod_need(leader, observed.jobset) is Need.NEEDED
-    if existing is not None or observed.is_paused or not is_needed:
+    if existing is not None or observed.is_paused or observed.need is not Need.NEEDED:
         return observed
     try:
-        return replace(observed, quota=quotas.find_quota(work, JOBSET_KIND, desired))
+        return replace(observed, quota=quotas.find_quota(work, kind.name, desired))
     except InputError as error:
         return ObservedImpossible(str(error), provider)
 
 
+def _unit_of(found: Found | None) -> Unit:
+    assert found is not None
+    return found.unit
+
+
+def _impossible(message: str, provider: Provider, found: Found) -> ObservedImpossible:
+    return ObservedImpossible(message, provider, found.state.need is Need.OPTED_OUT)
+
+
 def is_user(pod: Mapping[str, Any], leader: Leader, desired: DesiredSlice) -> bool:
-    """Whether a Pod that runs on a slice keeps it from being replaced for the leader's Job.
+    """Whether a Pod that runs on a slice keeps it from being replaced for the leader's unit.
 
     These do:
 
-    - a Pod of another Job, or of an older Job of the same name;
-    - a Pod of the Job that is being deleted, because it may be writing a checkpoint;
-    - another Pod of the Job with index 0. A Job has only one, so one of the two annotations is false:
-      anyone can write them. The slice of the one that runs is kept.
+    - a Pod of another unit, or of an older owner of the same name;
+    - a Pod of the unit that is being deleted, because it may be writing a checkpoint;
+    - another Pod that stands for the unit. A unit has only one, so one of the two is not what its labels
+      say: anyone can write them. The slice of the one that runs is kept.
 
-    The Job's other Pods do not count, because they cannot work without the first one.
+    The unit's other Pods do not count, because they cannot work without the first one.
     """
-    metadata = pod["metadata"]
-    if not is_pod_of(metadata, desired.owner) or "deletionTimestamp" in metadata:
+    demand, controller = read_demand(pod), leader.demand.controller
+    if not leader.kind.names_unit(pod, desired.unit) or "deletionTimestamp" in pod["metadata"]:
         return True
-    if not leader.owner_uid:
+    if controller is None or not controller.uid:
         return False
-    job = find_controller(metadata) or {}
-    return job.get("uid") != leader.owner_uid or jobsets.is_first_pod(metadata)
+    if demand.controller is None or demand.controller.uid != controller.uid:
+        return True
+    claim = leader.kind.claim(demand)
+    return claim is not None and claim.is_leader
 
 
 def is_as_asked(existing: Slice, desired: DesiredSlice) -> bool:
-    """Whether a slice is the one that its Job asks for: the Pods' node selector matches it, and its
+    """Whether a slice is the one that its unit asks for: the Pods' node selector matches it, and its
     hash, if it has one, is the desired one."""
     return existing.is_selected and existing.hash in ("", desired.hash)

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable
 from functions.provision_slice import waiting
 from shared.base.names import JOBSET_KIND, SYSTEM_NAMESPACE
 from shared.ports.kubernetes.cluster import Cluster
-from shared.slices.jobsets import Leader
+from shared.slices.kinds import Leader
 from shared.slices.limits import NAMESPACES_KEY, Limit, Limits, Quota, parse
 from shared.slices.provider import DesiredSlice, Slice
 from shared.slices.units import InputError
@@ -21,7 +21,7 @@ def read_limits(cluster: Cluster) -> Limits:
 def find_quota(work: SliceWork, kind: str, desired: DesiredSlice) -> Quota | None:
     """The quota of the namespace in which a slice would be created; ``None`` if it has no limit. Raises
     `InputError`."""
-    limit = read_limits(work.cluster).find(kind, desired.owner.namespace)
+    limit = read_limits(work.cluster).find(kind, desired.unit.namespace)
     if limit is None:
         return None
     limit.check(desired.chips)
@@ -40,7 +40,7 @@ def read_quotas(
     """The quotas of the Pods' namespaces that have limits. A limit that cannot be read leaves no room.
     ``slices`` are all slices, if they have been listed."""
     limits, found = read_limits(work.cluster), dict[str, Limit]()
-    for namespace in {leader.namespace for leader in leaders}:
+    for namespace in {leader.demand.namespace for leader in leaders}:
         try:
             limit = limits.find(JOBSET_KIND, namespace)
         except InputError:
@@ -58,7 +58,7 @@ def select_with_room(work: SliceWork, leaders: Collection[Leader]) -> list[Leade
     """In each namespace with a limit, as many of these Pods as it may have more slices."""
     selected: list[Leader] = []
     for name, quota in read_quotas(work, leaders).items() if leaders else ():
-        own = (one for one in leaders if one.namespace == name)
+        own = (one for one in leaders if one.demand.namespace == name)
         fitting = [
             leader
             for leader, desired in waiting.find_leaders_without_slice(own, (), work.provider)

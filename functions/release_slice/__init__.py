@@ -9,15 +9,15 @@ Triggers:
 - An operation of GKE has ended that created or deleted a node pool, or an update of one has failed. GKE
   changes only a few node pools at a time: the step selects some, and when an operation ends, the next.
 
-`slices.create_or_release.ROWS` decides about each slice, and `need.py` whether it is needed. It is not
-if its JobSet has ended, is gone or being deleted, has no such Job any more, or has been suspended for a
-time that is a setting, or if its Job has completed and is not restarted. The first observation of such a
-slice sets its release deadline, half a minute ahead (a minute while the JobSet is being deleted), and
-the first one after the deadline (normally by
-the sweep's resync) deletes it, when no Pods run on it any more. The delay lets a JobSet that is deleted
-and recreated under the same name keep its slices. Of the slices that are not needed, two kinds are
-deleted without a delay: those that have failed for good and have no ready Node, and those whose deadline
-cannot be written, when no Pods run on them.
+`slices.create_or_release.ROWS` decides about each slice, and `slices.kinds` whether it is needed. A Job
+of a JobSet does not need it if the JobSet has ended, is gone or being deleted, has no such Job any more,
+or has been suspended for a time that is a setting, or if the Job has completed and is not restarted. The
+first observation of such a slice sets its release deadline, half a minute ahead (a minute while the
+JobSet is being deleted), and the first one after the deadline (normally by the sweep's resync) deletes
+it, when no Pods run on it any more. The delay lets a JobSet that is deleted and recreated under the same
+name keep its slices. Of the slices that are not needed, two kinds are deleted without a delay: those
+that have failed for good and have no ready Node, and those whose deadline cannot be written, when no
+Pods run on them.
 
 By the setting `Settings.lost_rebuild`, a slice that a JobSet needs and that has lost Nodes for good is
 deleted, so that provision_slice creates it again. That applies to TPUNodeGroups alone, because GKE does
@@ -31,9 +31,8 @@ from functions.release_slice import decide, observe
 from shared.frame.plan import Emit, Plan
 from shared.frame.step import Step
 from shared.ports.errors import CallError
-from shared.slices import create_or_release, jobsets
+from shared.slices import create_or_release
 from shared.slices.actions import DeleteSlice, SetReleaseDeadline, SliceActionError
-from shared.slices.kinds.kind import find_suspension_time
 from shared.slices.work import (
     GIVEN_UP,
     QUEUED,
@@ -41,6 +40,7 @@ from shared.slices.work import (
     SliceWork,
     is_out_of_slots,
     open_slices,
+    read_states,
 )
 from shared.triggers import routes
 from shared.triggers.message import SLICE_KIND
@@ -79,11 +79,10 @@ def report_retry(work: SliceWork, error: Exception) -> Plan:
         existing = work.provider.get(message.namespace, message.name)
     if existing is None:
         return Plan(GIVEN_UP)
-    jobset = work.cluster.find_jobset(*existing.owner.jobset_key)
-    (one,) = observe.match_jobsets(work, [existing], {existing.owner.jobset_key: jobset})
+    (one,) = observe.match_states(work, [existing], read_states(work, [existing]))
     if not is_retry_reported(one, work.now):
         return Plan(GIVEN_UP)
-    observe.set_subject(work, existing.owner.jobset_key, jobset)
+    observe.set_subject(work, existing.unit, one.state)
     event = create_or_release.DELETION_RETRIED.render(work.provider, {"failure": str(error)})
     return Plan(GIVEN_UP, first=(Emit(event, once=True),))
 
@@ -107,15 +106,8 @@ def is_retry_reported(one: observe.ObservedSlice, now: datetime) -> bool:
     answer "running incompatible operation", which GKE gives for some minutes while it changes the pool
     or the cluster.
     """
-    _, why = one.find_need(now)
-    jobset, suspended_release = one.jobset or {}, one.settings.suspended_release
-    ended, suspended = jobsets.find_end_time(jobset), find_suspension_time(jobset)
-    since = one.existing.release_after
-    if ended is not None:
-        since = ended
-    elif suspended is not None and suspended_release is not None:
-        since = suspended + suspended_release
-    return bool(why) and since is not None and now - since >= RETRY_REPORTED_AFTER
+    since = one.state.since or one.existing.release_after
+    return bool(one.state.why) and since is not None and now - since >= RETRY_REPORTED_AFTER
 
 
 def has_work(one: observe.ObservedSlice, now: datetime) -> bool:

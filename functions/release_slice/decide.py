@@ -37,7 +37,7 @@ def decide(observed: observe.Observed, now: datetime) -> Plan:
 
 def _plan_resyncs(outcome: str, slices: Sequence[Slice], now: datetime) -> Plan:
     messages = [
-        Message(one.owner.namespace, one.name, "", Cause.RESYNC, now, kind=SLICE_KIND)
+        Message(one.unit.namespace, one.name, "", Cause.RESYNC, now, kind=SLICE_KIND)
         for one in slices
     ]
     sends = build_send(routes.RELEASE_SLICE, messages)
@@ -64,14 +64,14 @@ def _plan_after_failed_update(one: ObservedSlice | None, now: datetime) -> Plan:
 
 def _plan_after_deletion(observed: observe.ObservedDeletion, now: datetime) -> Plan:
     event = observed.event
-    if observed.has_jobset and is_superseded(event, observed.existing):
+    if observed.has_owner and is_superseded(event, observed.existing):
         return _plan_resyncs("Superseded", observed.following, now)
     outcome = "DeletionFailed" if event.has_failed else "DeletionSucceeded"
     template = create_or_release.NOT_DELETED if event.has_failed else create_or_release.DELETED
     words = {"name": event.name, "failure": event.words}
     report = Emit(template.render(observed.wording, words))
     plan = _plan_resyncs(outcome, observed.following, now)
-    return replace(plan, after=(report,) if observed.has_jobset else (), note=event.words)
+    return replace(plan, after=(report,) if observed.has_owner else (), note=event.words)
 
 
 def is_superseded(event: LogEvent, existing: Slice | None) -> bool:
@@ -90,15 +90,14 @@ def plan_slice(one: ObservedSlice, now: datetime) -> Each:
     if error is not None:
         report = plan_report(existing.name, error, one.wording)
         return report or Each(existing.name, (Fail(error),), "Failed")
-    _, why = one.find_need(now)
+    why = one.state.why
     if one.refusal:
         why = f"no JobSet needs it, and its release deadline cannot be written: {one.refusal}"
     user = next(iter(one.users), "")
     words = {"name": existing.name, "failure": existing.message, "user": user, "why": why}
     row = one.find_row(now)
-    # A JobSet may be applied again when it is gone, which takes until its Pods have ended.
-    is_deleting = "deletionTimestamp" in (one.jobset or {}).get("metadata", {})
-    release_after = now + RELEASE_AFTER * (2 if is_deleting else 1)
+    # An owner may be applied again when it is gone, which takes until its Pods have ended.
+    release_after = now + RELEASE_AFTER * (2 if one.state.is_ending else 1)
     actions = build_actions(row, existing, words, one.wording, release_after)
     return Each(existing.name, actions, row.outcome)
 

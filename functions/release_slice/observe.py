@@ -7,16 +7,15 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from functions.release_slice.need import find_jobset_of, find_slice_need
-from shared.base.names import JOBSET_GROUP, JOBSET_KIND, JOBSET_VERSION
+from shared.base.names import JOBSET_KIND
 from shared.ports.errors import CallError
 from shared.settings import Settings
 from shared.slices import concurrency, create_or_release
 from shared.slices.create_or_release import SliceAction
-from shared.slices.jobsets import count_completed, find_end
+from shared.slices.kinds import get_kind
 from shared.slices.provider import Slice, Wording
-from shared.slices.units import Need
-from shared.slices.work import SliceWork, is_pod_of, list_jobs_on, set_trace_id
+from shared.slices.units import Unit, UnitState
+from shared.slices.work import SliceWork, list_jobs_on, read_states, set_trace_id
 from shared.triggers.audit_log import LogEvent
 from shared.triggers.message import Message
 from shared.triggers.trigger import LogTrigger, ObjectTrigger
@@ -36,35 +35,28 @@ def observe(work: SliceWork) -> Observed:
                 return _observe_failed_update(work, event)
             return _observe_operation(work, event)
     existing = list(work.provider.list_all())
-    jobsets = _read_jobsets(work) if existing else {}
+    states = read_states(work, existing, is_listed=True)
     work.facts["slices"] = len(existing)
     limit = work.provider.concurrency_limit
-    return ObservedAll(match_jobsets(work, existing, jobsets), limit, work.trigger.at)
+    return ObservedAll(match_states(work, existing, states), limit, work.trigger.at)
 
 
 @dataclass(frozen=True)
 class ObservedSlice:
-    """A slice and its JobSet (``None``: gone).
+    """A slice and whether its unit needs it.
 
     ``wording``: the provider, used only for how its slices are called in Events. ``users`` are the Jobs
     whose Pods run on a slice that is to be deleted; ``users_error`` is the error of that read.
-    ``refusal`` is the error if its release deadline cannot be written. ``job`` is the slice's Job, if it
-    may have completed.
+    ``refusal`` is the error if its release deadline cannot be written.
     """
 
     existing: Slice
-    jobset: Mapping[str, Any] | None
+    state: UnitState
     settings: Settings = field(repr=False)
     wording: Wording
     users: tuple[str, ...] = ()
     users_error: CallError | None = None
     refusal: str = ""
-    job: Mapping[str, Any] | None = None
-
-    def find_need(self, now: datetime) -> tuple[Need, str]:
-        """Whether the JobSet needs the slice, and why not."""
-        release = self.settings.suspended_release
-        return find_slice_need(self.existing, self.jobset, self.job, now, release)
 
     def find_row(self, now: datetime) -> create_or_release.Row:
         """The row of the table for what was observed."""
@@ -72,7 +64,7 @@ class ObservedSlice:
         deadline = create_or_release.find_deadline(existing, now)
         situation = create_or_release.Situation(
             trigger=create_or_release.SliceTrigger.SLICE,
-            need=self.find_need(now)[0],
+            need=self.state.need,
             phase=create_or_release.find_phase(existing),
             deadline=create_or_release.Deadline.REFUSED if self.refusal else deadline,
             is_in_use=bool(self.users),
@@ -121,14 +113,14 @@ class ObservedDeletion:
     """The end of a node pool's deletion.
 
     ``following`` are the slices that get resyncs, because they can be changed next. ``existing``: the
-    slice that has the pool's name now. ``has_jobset``: the pool's JobSet still exists.
+    slice that has the pool's name now. ``has_owner``: the owner of its unit is known and exists.
     """
 
     event: LogEvent
     wording: Wording
     following: tuple[Slice, ...]
     existing: Slice | None
-    has_jobset: bool
+    has_owner: bool
 
 
 @dataclass(frozen=True)
@@ -150,26 +142,22 @@ Observed = ObservedSlices | ObservedCreation | ObservedDeletion | ObservedFailed
 def _observe_named(work: SliceWork, message: Message) -> ObservedSlices:
     work.facts[message.kind.lower()] = f"{message.namespace}/{message.name}"
     if message.kind == JOBSET_KIND:
-        found = work.provider.list_by_jobset(message.namespace, message.name)
+        found = work.provider.list_by_owner(message.kind, message.namespace, message.name)
     else:
         one = work.provider.get(message.namespace, message.name)
         found = [] if one is None else [one]
-    keys = {one.owner.jobset_key for one in found}
-    jobsets = {key: work.cluster.find_jobset(*key) for key in keys}
-    return ObservedSlices(
-        tuple(_observe_slice(work, one) for one in match_jobsets(work, found, jobsets))
-    )
+    matched = match_states(work, found, read_states(work, found))
+    return ObservedSlices(tuple(_observe_slice(work, one) for one in matched))
 
 
 def _observe_failed_update(work: SliceWork, event: LogEvent) -> ObservedFailedUpdate:
     existing = next((one for one in work.provider.list_all() if one.name == event.name), None)
     if existing is None:
         return ObservedFailedUpdate(None)
-    jobset = work.cluster.find_jobset(*existing.owner.jobset_key)
-    (one,) = match_jobsets(work, [existing], {existing.owner.jobset_key: jobset})
+    (one,) = match_states(work, [existing], read_states(work, [existing]))
     if one.find_row(work.now).action is not SliceAction.SET_DEADLINE:
         return ObservedFailedUpdate(one)
-    set_subject(work, existing.owner.jobset_key, jobset)
+    set_subject(work, existing.unit, one.state)
     return ObservedFailedUpdate(with_users(work, replace(one, refusal=event.words)))
 
 
@@ -184,75 +172,61 @@ def _observe_operation(work: SliceWork, event: LogEvent) -> ObservedCreation | O
     """
     provider, is_deletion = work.provider, event.method == DELETE_METHOD
     slices = list(provider.list_all(with_nodes=False))
-    jobsets = _read_jobsets(work) if slices or is_deletion else {}
+    states = read_states(work, slices, is_listed=True, deleted=event.name if is_deletion else "")
     selected: list[Slice] = []
     if not (is_deletion and event.has_failed):
-        observed = match_jobsets(work, slices, jobsets)
+        observed = match_states(work, slices, states)
         selected = select_next(observed, provider.concurrency_limit, work.now)
     if is_deletion:
-        jobset, existing = find_jobset_of(event.name, jobsets.values()), None
-        if jobset is not None:
-            namespace = jobset["metadata"]["namespace"]
-            set_subject(work, (namespace, jobset["metadata"]["name"]), jobset)
-            key = (namespace, event.name)
-            existing = next((one for one in slices if (one.owner.namespace, one.name) == key), None)
-        return ObservedDeletion(event, provider, tuple(selected), existing, jobset is not None)
-    first = provider.get(selected[0].owner.namespace, selected[0].name) if selected else None
+        existing = None
+        unit = next((one for one in states if one.slice_name == event.name), None)
+        has_owner = unit is not None and states[unit].owner is not None
+        if unit is not None and has_owner:
+            set_subject(work, unit, states[unit])
+            key = (unit.namespace, event.name)
+            existing = next((one for one in slices if (one.unit.namespace, one.name) == key), None)
+        return ObservedDeletion(event, provider, tuple(selected), existing, has_owner)
+    first = provider.get(selected[0].unit.namespace, selected[0].name) if selected else None
     if first is None:
         return ObservedCreation((), tuple(selected[1:]))
     work.facts["slice"] = first.name
-    (one,) = match_jobsets(work, [first], jobsets)
+    if first.unit not in states:
+        states = read_states(work, [first])
+    (one,) = match_states(work, [first], states)
     return ObservedCreation((_observe_slice(work, one),), tuple(selected[1:]))
 
 
-def _read_jobsets(work: SliceWork) -> dict[tuple[str, str], Mapping[str, Any]]:
-    """All JobSets, by namespace and name."""
-    found = work.cluster.list_jobsets()
-    return {(one["metadata"]["namespace"], one["metadata"]["name"]): one for one in found}
-
-
-def match_jobsets(
-    work: SliceWork,
-    slices: Sequence[Slice],
-    jobsets: Mapping[tuple[str, str], Mapping[str, Any] | None],
+def match_states(
+    work: SliceWork, slices: Sequence[Slice], states: Mapping[Unit, UnitState]
 ) -> tuple[ObservedSlice, ...]:
-    """Each slice with its JobSet and, if a JobSet counts completed Jobs, with its Job. Jobs are listed
-    once: those of the only JobSet, or all."""
-    found = {one.owner.jobset_key: jobsets.get(one.owner.jobset_key) for one in slices}
-    only = next(iter(found)) if len(found) == 1 else ()
-    wanted = {one.owner.full_job for one in slices}
-    jobs: dict[tuple[str, str], Mapping[str, Any]] = {}
-    if any(one and not find_end(one) and count_completed(one) for one in found.values()):
-        with work.best_effort():  # the end of a JobSet can be decided without its Jobs
-            for job in work.cluster.list_jobs(*only):
-                key = job["metadata"]["namespace"], job["metadata"]["name"]
-                if key in wanted:  # of thousands, only these are kept in memory
-                    jobs[key] = job
-    both = work.settings, work.provider
+    """Each slice with the state of its unit."""
     return tuple(
-        ObservedSlice(one, found[one.owner.jobset_key], *both, job=jobs.get(one.owner.full_job))
-        for one in slices
+        ObservedSlice(one, states[one.unit], work.settings, work.provider) for one in slices
     )
 
 
 def _observe_slice(work: SliceWork, one: ObservedSlice) -> ObservedSlice:
     set_trace_id(work, one.existing)
-    set_subject(work, one.existing.owner.jobset_key, one.jobset)
+    set_subject(work, one.existing.unit, one.state)
     return with_users(work, one)
 
 
-def set_subject(work: SliceWork, key: tuple[str, str], jobset: Mapping[str, Any] | None) -> None:
-    """Make a JobSet the object of Events. All slices of a trigger belong to the same one.
+def set_subject(work: SliceWork, unit: Unit, state: UnitState) -> None:
+    """Make the owner the object of Events. All slices of a trigger belong to the same one.
 
     It may be gone, or the item of a list, which lacks some fields.
     """
-    namespace, name = key
     reference = {
-        "apiVersion": f"{JOBSET_GROUP}/{JOBSET_VERSION}",
-        "kind": JOBSET_KIND,
-        "metadata": {"namespace": namespace, "name": name, "uid": "", "resourceVersion": ""},
+        "apiVersion": get_kind(unit.kind).api_version,
+        "kind": unit.kind,
+        "metadata": {
+            "namespace": unit.namespace,
+            "name": unit.owner,
+            "uid": "",
+            "resourceVersion": "",
+        },
     }
-    work.about = {**reference, **(jobset or {})}
+    work.about = {**reference, **(state.owner or {})}
 
 
 def with_users(work: SliceWork, one: ObservedSlice) -> ObservedSlice:
@@ -267,9 +241,9 @@ def with_users(work: SliceWork, one: ObservedSlice) -> ObservedSlice:
         return one
 
     def is_user(pod: Mapping[str, Any]) -> bool:
-        metadata, is_rebuilt = pod["metadata"], row.event is create_or_release.REBUILDING
-        is_own = is_rebuilt and is_pod_of(metadata, existing.owner)
-        return not is_own or "deletionTimestamp" in metadata
+        is_rebuilt, unit = row.event is create_or_release.REBUILDING, existing.unit
+        is_own = is_rebuilt and get_kind(unit.kind).names_unit(pod, unit)
+        return not is_own or "deletionTimestamp" in pod["metadata"]
 
     try:
         users = list_jobs_on(work.cluster, existing.name, work.now, is_user)
@@ -288,5 +262,5 @@ def select_next(slices: Sequence[ObservedSlice], limit: int | None, now: datetim
     to_change.sort(key=lambda one: (one.release_after or never, one.name))
     slots = concurrency.count_slots(limit, (one.existing for one in slices))
     return concurrency.select(
-        to_change, slots, now, lambda one: one.name, lambda one: one.owner.namespace
+        to_change, slots, now, lambda one: one.name, lambda one: one.unit.namespace
     )

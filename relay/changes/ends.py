@@ -7,7 +7,7 @@ from typing import Any
 
 from relay.changes.pending import MessageSubject, PendingTriggers, subject_of
 from shared.base.names import JOBSET_KIND
-from shared.slices import jobsets
+from shared.slices.kinds import jobset as jobsets
 from shared.triggers import routes
 from shared.triggers.message import Cause
 

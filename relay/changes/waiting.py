@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from relay.changes.pending import MessageSubject, PendingTriggers, subject_of
-from shared.slices import jobsets
+from shared.slices.kinds import find_leader
 from shared.triggers import routes
 from shared.triggers.message import POD_KIND, Cause
 
@@ -40,12 +40,13 @@ class WaitingPods:
     def observe(self, raw: Mapping[str, Any], now: datetime) -> None:
         """A Pod has appeared or changed: it is reported once when it waits, and again when it waits for
         something else."""
-        leader = jobsets.find_leader(raw)
+        leader = find_leader(raw)
         if leader is None:
             self.forget(raw)
             return
-        subject = MessageSubject(leader.namespace, leader.name, leader.uid, POD_KIND)
-        wish = leader.labels, leader.annotations, leader.selector, leader.tolerations, leader.chips
+        asked = leader.demand
+        subject = MessageSubject(asked.namespace, asked.name, asked.uid, POD_KIND)
+        wish = asked.labels, asked.annotations, asked.selector, asked.tolerations, asked.chips
         pod = WaitingPod(subject, hash(json.dumps(wish, sort_keys=True)))
         before = self._pods.get(pod.subject.key)
         if pod == before:

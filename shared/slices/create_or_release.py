@@ -107,9 +107,7 @@ class EventTemplate:
         return Event(reason, message, self.is_warning, key=_VARYING.sub("", message))
 
 
-CREATING = EventTemplate(
-    "CreationStarted", "Creating {noun} {name}, {size}, for Job {job} of JobSet {jobset}"
-)
+CREATING = EventTemplate("CreationStarted", "Creating {noun} {name}, {size}, for {unit}")
 PAUSED = EventTemplate(
     "SlicePaused",
     f'No slice is created: the ConfigMap {SYSTEM_NAMESPACE}/jobsets has {PAUSED_KEY}: "true". '
@@ -124,8 +122,8 @@ LIMITED = EventTemplate(
 )
 CONFLICTING = EventTemplate(
     "CreationFailed",
-    "The Pod's slice needs the name {name}, but {conflict} has this name. Delete that one, or give the "
-    "JobSet another name",
+    "The Pod's slice needs the name {name}, but {conflict} has this name. Delete that one, or give its "
+    "owner another name",
     is_warning=True,
 )
 DIFFERENT_IN_USE = EventTemplate(

@@ -124,7 +124,7 @@ class Quota:
     @classmethod
     def of(cls, limit: Limit, slices: Iterable[Slice], ledger: Document) -> "Quota":
         """The quota of the limit's namespace, whose slices are among these."""
-        own = (one for one in slices if one.owner.namespace == limit.namespace)
+        own = (one for one in slices if one.unit.namespace == limit.namespace)
         return cls(limit, {one.name: one.chips for one in own}, ledger)
 
     def find_used(self, now: datetime) -> Mapping[str, int]:

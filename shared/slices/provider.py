@@ -1,6 +1,6 @@
-"""The provider interface of JobSet slices, and its values.
+"""The provider interface of slices, and its values.
 
-A provider builds the slice that a Job needs, reads the existing slices, and creates and deletes them,
+A provider builds the slice that a unit needs, reads the existing slices, and creates and deletes them,
 one call each. ``provision_slice`` and ``release_slice`` decide from these values alone.
 """
 
@@ -10,11 +10,11 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Protocol
 
-from shared.slices.jobsets import Leader
 from shared.slices.selection import Selection
+from shared.slices.units import Demand, Unit
 
 RELEASE_AFTER = timedelta(seconds=30)
-"""The shortest time from a JobSet's end to the deletion of its slices. A JobSet that is recreated within
+"""The shortest time from an owner's end to the deletion of its slices. An owner that is recreated within
 it keeps them."""
 
 
@@ -29,43 +29,24 @@ class SliceState(StrEnum):
 
 
 @dataclass(frozen=True)
-class Owner:
-    """The Job that a slice belongs to, and its JobSet."""
-
-    namespace: str
-    jobset: str
-    job: str
-
-    @property
-    def jobset_key(self) -> tuple[str, str]:
-        """Namespace and name of the JobSet."""
-        return self.namespace, self.jobset
-
-    @property
-    def full_job(self) -> tuple[str, str]:
-        """Namespace and name of the Job."""
-        return self.namespace, self.job
-
-
-@dataclass(frozen=True)
 class DesiredSlice:
-    """The slice that a Job's leader asks for. ``body`` is the provider's manifest of it."""
+    """The slice that a Pod asks for its unit. ``body`` is the provider's manifest of it."""
 
     name: str
-    owner: Owner
+    unit: Unit
     hash: str
     """The hash of topology, machine and count: equal for two requests that one slice satisfies."""
     size: str
     """The size for messages, as in ``4 hosts of ct6e-standard-4t (4x4)``."""
     body: Mapping[str, Any] = field(repr=False)
     selection: Selection = field(default_factory=Selection, repr=False)
-    """The requirements of the Job's Pods for its Nodes."""
+    """The requirements of the unit's Pods for its Nodes."""
     chips: int = 0
 
 
 @dataclass(frozen=True)
 class Slice:
-    """An existing slice of a JobSet's Job.
+    """An existing slice of a unit.
 
     ``message`` is the cloud's message about its failure. A failed slice may be replaced if it has no
     ready Nodes (``has_ready_nodes``) and the provider does not retry by itself (``is_self_healing``).
@@ -77,7 +58,7 @@ class Slice:
     """
 
     name: str
-    owner: Owner
+    unit: Unit
     hash: str
     state: SliceState
     message: str = ""
@@ -93,7 +74,7 @@ class Slice:
 
 @dataclass(frozen=True)
 class NameConflict:
-    """A resource that has the name of a slice and does not belong to its Job."""
+    """A resource that has the name of a slice and does not belong to its unit."""
 
     name: str
     description: str
@@ -116,20 +97,20 @@ class Provider(Wording, Protocol):
     """How many slices may change at the same time; a request beyond that fails with 429. ``None``: no
     limit."""
 
-    def build_desired(self, leader: Leader) -> DesiredSlice:
-        """The slice that a leader asks for. Raises `InputError`."""
+    def build_desired(self, demand: Demand, unit: Unit) -> DesiredSlice:
+        """The slice that a Pod asks for its unit. Raises `InputError`."""
 
     def find(self, desired: DesiredSlice) -> Slice | NameConflict | None:
         """The resource that has this name."""
 
     def get(self, namespace: str, name: str) -> Slice | None:
-        """The slice with this name and its JobSet's namespace; ``None`` also if it is not a slice."""
+        """The slice with this name and its unit's namespace; ``None`` also if it is not a slice."""
 
-    def list_by_jobset(self, namespace: str, jobset: str) -> list[Slice]:
-        """The slices of one JobSet."""
+    def list_by_owner(self, kind: str, namespace: str, owner: str) -> list[Slice]:
+        """The slices of one owner's units."""
 
     def list_all(self, namespace: str = "", *, with_nodes: bool = True) -> Iterable[Slice]:
-        """All slices of JobSets, or those of one namespace. ``with_nodes=False`` may omit
+        """All slices of units, or those of one namespace. ``with_nodes=False`` may omit
         ``has_ready_nodes`` to save calls."""
 
     def create(self, desired: DesiredSlice) -> None:

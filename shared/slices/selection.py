@@ -7,7 +7,7 @@ from typing import Any
 
 from shared.base.documents import read_mapping, read_mappings
 from shared.ports.gke_settings import is_below
-from shared.slices.jobsets import Leader
+from shared.slices.units import Demand
 
 
 @dataclass(frozen=True)
@@ -81,9 +81,9 @@ class Selection:
         return not is_known and is_below(key, self.open_domains)
 
 
-def build_selection(leader: Leader, implied: Mapping[str, str]) -> Selection:
-    """The selection of a leader, if all labels of the Nodes are known."""
-    return Selection(leader.selector, _read_terms(leader.raw), implied)
+def build_selection(demand: Demand, implied: Mapping[str, str]) -> Selection:
+    """The selection of a Pod, if all labels of the Nodes are known."""
+    return Selection(demand.selector, _read_terms(demand.raw), implied)
 
 
 def _read_terms(pod: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...] | None:

@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from shared.slices.jobsets import Leader
-from shared.slices.units import InputError
+from shared.slices.units import Demand, InputError
 
 COPY_LABELS = "tpu-provisioner.cloud.google.com/copy-labels"
 """On a Pod: which of its labels its Nodes get."""
@@ -13,24 +12,24 @@ RESERVATION = "cloud.google.com/reservation-name"
 RESERVATION_PROJECT = "cloud.google.com/reservation-project"
 
 
-def check_spot(leader: Leader) -> None:
+def check_spot(demand: Demand) -> None:
     """Raise `InputError` if the Pod selects Spot with a value that no Node has."""
-    if leader.selector.get(SPOT, "true") != "true":
+    if demand.selector.get(SPOT, "true") != "true":
         raise InputError(f'the Pod\'s nodeSelector {SPOT} must be "true", or not be there')
 
 
-def check_spot_without_reservation(leader: Leader) -> None:
+def check_spot_without_reservation(demand: Demand) -> None:
     """Raise `InputError` if the Pod selects both Spot and a reservation."""
-    if SPOT in leader.selector and RESERVATION in leader.selector:
+    if SPOT in demand.selector and RESERVATION in demand.selector:
         raise InputError(
             f"the Pod's nodeSelector has both {SPOT} and {RESERVATION}: VMs of a reservation are never "
             "Spot; it must have one of them"
         )
 
 
-def reservation_path(leader: Leader) -> str:
+def reservation_path(demand: Demand) -> str:
     """The reservation that the Pod selects: its name, or its path if it is of another project."""
-    name, project = leader.selector[RESERVATION], leader.selector.get(RESERVATION_PROJECT)
+    name, project = demand.selector[RESERVATION], demand.selector.get(RESERVATION_PROJECT)
     return f"projects/{project}/reservations/{name}" if project else name
 
 

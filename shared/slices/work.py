@@ -18,8 +18,10 @@ from shared.ports.kubernetes.cluster import Cluster
 from shared.ports.kubernetes.nodes import parse_node
 from shared.settings import Settings
 from shared.slices import create_or_release
-from shared.slices.jobsets import Leader
-from shared.slices.provider import Owner, Provider, Slice
+from shared.slices.kinds import KINDS, Leader, get_kind
+from shared.slices.kinds.kind import Rules
+from shared.slices.provider import Provider, Slice
+from shared.slices.units import Unit, UnitState
 from shared.triggers.message import Message
 from shared.triggers.trigger import LogTrigger
 
@@ -134,9 +136,26 @@ def list_jobs_on(
     return ()
 
 
-def is_pod_of(metadata: Mapping[str, Any], owner: Owner) -> bool:
-    """Whether a Pod is one of this Job."""
-    return (metadata["namespace"], metadata["labels"][JOB_NAME]) == owner.full_job
+def read_states(
+    work: SliceWork, slices: Sequence[Slice], *, is_listed: bool = False, deleted: str = ""
+) -> dict[Unit, UnitState]:
+    """Whether the units of these slices need them, by their owners (`kinds.kind.Rules`)."""
+    units: dict[str, dict[Unit, None]] = {}
+    for one in slices:
+        units.setdefault(one.unit.kind, {})[one.unit] = None
+    rules = Rules(
+        work.now,
+        work.settings.suspended_release,
+        is_listed,
+        deleted,
+        frozenset(one.unit for one in slices if one.name != one.unit.slice_name),
+        work.best_effort,
+    )
+    names = {*units, *(kind.name for kind in KINDS if deleted)}
+    states: dict[Unit, UnitState] = {}
+    for name in sorted(names):
+        states |= get_kind(name).read_states(work.cluster, units.get(name, {}), rules)
+    return states
 
 
 def find_jobs(pods: Iterable[Mapping[str, Any]], now: datetime) -> Iterator[str]:

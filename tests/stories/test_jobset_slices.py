@@ -246,7 +246,7 @@ def test_foreign_resources_are_not_touched() -> None:
     theirs = manifest(NAME)
     harness.apply(theirs)
     post(harness)
-    until_reported(harness, "that was not created for a JobSet has this name")
+    until_reported(harness, "that was not created for a workload has this name")
     before = uid(harness)
     delete(harness)
     harness.run_for(10 * MINUTE)

@@ -1,4 +1,4 @@
-"""Build the TPUNodeGroup that a Job's leader asks for.
+"""Build the TPUNodeGroup that a Pod asks for its unit.
 
 The ConfigMap ``jobsets`` has a template with the fields that all groups of an installation share
 (project, zone, image, how VMs join). The other fields follow from the Pod.
@@ -12,28 +12,26 @@ from shared.base import names, topology
 from shared.base.accelerators import CHIP_BOUNDS, SLICE_HOST_CHIPS
 from shared.base.documents import parse_yaml
 from shared.base.fields import any_of
-from shared.base.slice_names import JOB_LABEL, slice_name
 from shared.base.topology import Machine
 from shared.node_groups.spec_rules import Given
+from shared.slices.by_node_group.marks import write_marks
 from shared.slices.by_node_group.node_fit import NodeFit
-from shared.slices.jobsets import Leader, find_key_violation
-from shared.slices.provider import DesiredSlice, Owner, short_hash
+from shared.slices.kinds import get_kind
+from shared.slices.provider import DesiredSlice, short_hash
 from shared.slices.selectors import (
     RESERVATION,
     SPOT,
     check_spot_without_reservation,
     reservation_path,
 )
-from shared.slices.units import InputError
+from shared.slices.units import Demand, InputError, Unit
 
-JOB_KEY_LABEL = "tpu-functions.dev/job-key"
 HASH_ANNOTATION = "tpu-functions.dev/slice-hash"
 TEMPLATE_HASH_ANNOTATION = "tpu-functions.dev/template-hash"
 """The hash of the template from which a group was built."""
 TEMPLATE_ANNOTATION = "tpu-functions.dev/slice-template"
 """On a Pod: the name of the template for its slice."""
 
-_MAX_LABEL = 63
 _MAX_TOPOLOGY = 11
 _FROM_THE_POD = (
     "nodeCount",
@@ -54,45 +52,41 @@ _MAPPINGS = (
 """The parts of a template that must be mappings, if they are present."""
 
 
-def build_desired_slice(leader: Leader, options: Mapping[str, str]) -> DesiredSlice:
-    """Build the group that a leader asks for, from the ConfigMap's data. Raises `InputError`."""
-    violation = find_key_violation(leader)
-    if violation:
-        raise InputError(violation)
-    key = _template_key(leader)
+def build_desired_slice(demand: Demand, unit: Unit, options: Mapping[str, str]) -> DesiredSlice:
+    """Build the group that a Pod asks for its unit, from the ConfigMap's data. Raises `InputError`."""
+    key = _template_key(demand)
     template = _read_template(key, options.get(key))
     template_hash = _hash(template)
-    machine = _find_machine(leader)
-    count = _count_hosts(leader, machine)
-    name = slice_name(leader.jobset, leader.job_key)
+    machine = _find_machine(demand)
+    count = _count_hosts(demand, machine)
+    name, domain = unit.slice_name, get_kind(unit.kind).exclusive_topology
     spec = template["spec"]
-    selected = NodeFit(leader, name, machine, spec)
+    selected = NodeFit(demand, unit, domain, machine, spec)
     selected.check()
     spec |= {
         "nodeCount": count,
         "acceleratorConnectionMode": "STATIC",
-        "topology": leader.topology,
+        "topology": demand.topology,
         "targetSizePolicyMode": "BULK" if count > 1 else "INDIVIDUAL",
         "nodeLabels": selected.node_labels(),
     }
     spec["instanceConfig"] |= {"machineType": machine.machine_type}
-    _set_provisioning_model(leader, spec["instanceConfig"])
+    _set_provisioning_model(demand, spec["instanceConfig"])
     violations = Given(spec).violations
     if violations:
         listed = "; ".join(map(str, violations))
         raise InputError(f"with {_place(key)} the TPUNodeGroup would be invalid: {listed}")
-    owner = Owner(leader.namespace, leader.jobset, leader.owner_name)
     digest = _make_hash(spec, selected.asked)
     hashes = {HASH_ANNOTATION: digest, TEMPLATE_HASH_ANNOTATION: template_hash}
     return DesiredSlice(
         name=name,
-        owner=owner,
+        unit=unit,
         hash=digest,
-        size=f"{count} host{'s' if count > 1 else ''} of {machine.machine_type} ({leader.topology})",
+        size=f"{count} host{'s' if count > 1 else ''} of {machine.machine_type} ({demand.topology})",
         body={
             "apiVersion": f"{names.GROUP}/{names.VERSION}",
             "kind": names.KIND,
-            "metadata": _metadata(template.get("metadata", {}), leader, name, hashes),
+            "metadata": _metadata(template.get("metadata", {}), unit, hashes),
             "spec": spec,
         },
         selection=selected.selection,
@@ -100,8 +94,8 @@ def build_desired_slice(leader: Leader, options: Mapping[str, str]) -> DesiredSl
     )
 
 
-def _template_key(leader: Leader) -> str:
-    name = leader.annotations.get(TEMPLATE_ANNOTATION, "")
+def _template_key(demand: Demand) -> str:
+    name = demand.annotations.get(TEMPLATE_ANNOTATION, "")
     return f"template.{name}" if name else "template"
 
 
@@ -142,26 +136,26 @@ def _at(template: Any, path: str) -> Any:
     return holder.get(name, None if name in ("spec", "instanceConfig") else {})
 
 
-def _find_machine(leader: Leader) -> Machine:
+def _find_machine(demand: Demand) -> Machine:
     generations = {one.accelerator: one for one in topology.GROUP_GENERATIONS.values()}
-    generation = generations.get(leader.accelerator)
+    generation = generations.get(demand.accelerator)
     if generation is None:
-        wrong = f"is {leader.accelerator!r}" if leader.accelerator else "is missing"
+        wrong = f"is {demand.accelerator!r}" if demand.accelerator else "is missing"
         raise InputError(
             f"the Pod's nodeSelector {names.ACCELERATOR_LABEL} {wrong}: it must be "
             f"{any_of(generations)}, which TPUNodeGroups are made of"
         )
-    machine = topology.find_machine(generation.machine_type(leader.chips))
+    machine = topology.find_machine(generation.machine_type(demand.chips))
     if machine is None:
         raise InputError(
-            f"the Pod asks for {leader.chips} of {names.TPU_RESOURCE}: it must ask for as many as a "
+            f"the Pod asks for {demand.chips} of {names.TPU_RESOURCE}: it must ask for as many as a "
             f"host has, {any_of(map(str, CHIP_BOUNDS))}"
         )
     return machine
 
 
-def _count_hosts(leader: Leader, machine: Machine) -> int:
-    shape = leader.topology
+def _count_hosts(demand: Demand, machine: Machine) -> int:
+    shape = demand.topology
     if len(shape) > _MAX_TOPOLOGY or not topology.TOPOLOGY.fullmatch(shape):
         raise InputError(
             f"the Pod's nodeSelector {names.TOPOLOGY_LABEL} is {shape!r}: it must be a shape, as in "
@@ -179,11 +173,11 @@ def _count_hosts(leader: Leader, machine: Machine) -> int:
     return count
 
 
-def _set_provisioning_model(leader: Leader, config: dict[str, Any]) -> None:
+def _set_provisioning_model(demand: Demand, config: dict[str, Any]) -> None:
     """Set the provisioning model and reservation that the Pod selects, if any."""
-    check_spot_without_reservation(leader)
-    is_spot = SPOT in leader.selector
-    if not is_spot and RESERVATION not in leader.selector:
+    check_spot_without_reservation(demand)
+    is_spot = SPOT in demand.selector
+    if not is_spot and RESERVATION not in demand.selector:
         return
     for name in ("reservation", "maxRunDuration"):
         config.pop(name, None)
@@ -191,21 +185,16 @@ def _set_provisioning_model(leader: Leader, config: dict[str, Any]) -> None:
         config["provisioningModel"] = "SPOT"
         return
     config["provisioningModel"] = "RESERVATION_BOUND"
-    config["reservation"] = reservation_path(leader)
+    config["reservation"] = reservation_path(demand)
 
 
-def _metadata(
-    template: Mapping[str, Any], leader: Leader, name: str, hashes: Mapping[str, str]
-) -> dict[str, Any]:
-    labels = {names.JOBSET_LABEL: leader.jobset, JOB_KEY_LABEL: leader.job_key}
-    annotations = dict(hashes)
-    job = labels if len(leader.owner_name) <= _MAX_LABEL else annotations
-    job[JOB_LABEL] = leader.owner_name
+def _metadata(template: Mapping[str, Any], unit: Unit, hashes: Mapping[str, str]) -> dict[str, Any]:
+    labels, annotations = write_marks(unit)
     return {
-        "name": name,
-        "namespace": leader.namespace,
+        "name": unit.slice_name,
+        "namespace": unit.namespace,
         "labels": {**template.get("labels", {}), **labels},
-        "annotations": {**template.get("annotations", {}), **annotations},
+        "annotations": {**template.get("annotations", {}), **hashes, **annotations},
     }
 
 

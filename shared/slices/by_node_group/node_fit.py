@@ -14,7 +14,6 @@ from shared.base.slice_names import JOB_KEY_SELECTOR
 from shared.base.topology import Machine
 from shared.node_groups.spec import is_settable_label
 from shared.node_groups.spec_rules import region_of
-from shared.slices.jobsets import EXCLUSIVE_TOPOLOGY, Leader
 from shared.slices.selection import build_selection
 from shared.slices.selectors import (
     COPY_LABELS,
@@ -24,7 +23,7 @@ from shared.slices.selectors import (
     check_spot,
     tolerates,
 )
-from shared.slices.units import InputError
+from shared.slices.units import Demand, InputError, Unit
 
 _HOSTNAME = "kubernetes.io/hostname"
 _OF_KUBELETS = {"kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}
@@ -37,13 +36,16 @@ _PLATFORM = re.compile(
 
 
 class NodeFit:
-    """The requirements of a Pod for its Nodes, and the labels that the Nodes will have."""
+    """The requirements of a Pod for its Nodes, and the labels that the Nodes will have. ``domain`` is
+    the annotation key of the exclusive topology of the Pod's kind."""
 
     def __init__(
-        self, leader: Leader, name: str, machine: Machine, spec: Mapping[str, Any]
+        self, demand: Demand, unit: Unit, domain: str, machine: Machine, spec: Mapping[str, Any]
     ) -> None:
-        self._leader = leader
-        self._name = name
+        self._demand = demand
+        self._unit = unit
+        self._domain_key = domain
+        self._name = unit.slice_name
         self._spec = spec
         self._given: Mapping[str, str] = spec.get("nodeLabels", {})
         zone = str(spec.get("nodeLocation"))
@@ -54,24 +56,24 @@ class NodeFit:
         }
         self._set_for_us = {
             **_OF_KUBELETS,
-            names.TOPOLOGY_LABEL: leader.topology,
-            names.ACCELERATOR_LABEL: leader.accelerator,
+            names.TOPOLOGY_LABEL: demand.topology,
+            names.ACCELERATOR_LABEL: demand.accelerator,
             names.ACCELERATOR_COUNT_LABEL: str(machine.chips),
-            names.GROUP_NAMESPACE_LABEL: leader.namespace,
-            names.GROUP_NAME_LABEL: name,
-            names.GROUP_LABEL: f"{leader.namespace}-{name}",
+            names.GROUP_NAMESPACE_LABEL: demand.namespace,
+            names.GROUP_NAME_LABEL: unit.slice_name,
+            names.GROUP_LABEL: f"{unit.namespace}-{unit.slice_name}",
         }
         self.asked = {
             key: value
-            for key, value in leader.selector.items()
+            for key, value in demand.selector.items()
             if key in _AS_SELECTED or self._is_free(key)
         }
         """The labels that the Nodes get because the Pod selects them."""
-        self.selection = build_selection(leader, self._set_for_us)
+        self.selection = build_selection(demand, self._set_for_us)
 
     def node_labels(self) -> dict[str, str]:
         """The ``nodeLabels`` of the group: the labels that no other component sets."""
-        known = {key: value for key, value in self._known.items() if key in self._leader.selector}
+        known = {key: value for key, value in self._known.items() if key in self._demand.selector}
         return {
             **self._copied(),
             **known,
@@ -83,7 +85,7 @@ class NodeFit:
 
     def check(self) -> None:
         """Raise `InputError` if the Pod could never run on the slice."""
-        check_spot(self._leader)
+        check_spot(self._demand)
         given = self.node_labels()
         labels = {**self._set_for_us, **given}
         for key in self.selection.list_unmet_selectors(given):
@@ -91,7 +93,7 @@ class NodeFit:
             can_be_given = key not in self._set_for_us and is_settable_label(key)
             other_way = ", or fulfilled by the template's nodeLabels" if can_be_given else ""
             raise InputError(
-                f"the Pod's nodeSelector has {key}={self._leader.selector[key]}, and the Nodes of its "
+                f"the Pod's nodeSelector has {key}={self._demand.selector[key]}, and the Nodes of its "
                 f"slice would have {has}: it must be taken out{other_way}"
             )
         unmet = self.selection.find_unmet_affinity(given)
@@ -101,7 +103,7 @@ class NodeFit:
                 "it must be taken out, or fulfilled by the template's nodeLabels"
             )
         for taint in self._taints():
-            if not any(tolerates(one, taint) for one in self._leader.tolerations):
+            if not any(tolerates(one, taint) for one in self._demand.tolerations):
                 text = f"{taint.get('key')}={taint.get('value', '')}:{taint.get('effect')}"
                 raise InputError(
                     f"the Nodes of the Pod's slice would have the taint {text}, of the template's "
@@ -114,22 +116,23 @@ class NodeFit:
 
     def _copied(self) -> dict[str, str]:
         """The labels of the Pod that its annotation names, without those that other components set."""
-        keys = (key.strip() for key in self._leader.annotations.get(COPY_LABELS, "").split(","))
-        labels = self._leader.labels
+        keys = (key.strip() for key in self._demand.annotations.get(COPY_LABELS, "").split(","))
+        labels = self._demand.labels
         free = (key for key in keys if key != JOB_KEY_SELECTOR and self._is_free(key))
         return {key: labels[key] for key in free if key in labels}
 
     def _domain(self) -> dict[str, str]:
-        """The label of JobSet's exclusive topology, which keeps a Job on one slice."""
-        key = self._leader.annotations.get(EXCLUSIVE_TOPOLOGY, names.POOL_LABEL)
+        """The label of the kind's exclusive topology, which keeps a unit on one slice."""
+        key = self._demand.annotations.get(self._domain_key, names.POOL_LABEL)
         if key in self._set_for_us or key == _HOSTNAME:
             return {}
         if key in self._known:
             return {key: self._known[key]}
         if not is_settable_label(key):
             raise InputError(
-                f"the exclusive topology of the Pod's JobSet is {key}, which the Nodes of its slice "
-                f"would not have: it must be {names.POOL_LABEL}, or a label that can be given to Nodes"
+                f"the exclusive topology of the Pod's {self._unit.kind} is {key}, which the Nodes of "
+                f"its slice would not have: it must be {names.POOL_LABEL}, or a label that can be given "
+                "to Nodes"
             )
         return {key: self._name}
 

@@ -6,20 +6,19 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from shared.base.documents import read_mapping, read_mappings, read_number, read_text
-from shared.base.names import JOBSET_LABEL, KIND
+from shared.base.names import KIND
 from shared.base.reasons import VM_LOSSES, Reason
-from shared.base.slice_names import JOB_LABEL, slice_name
 from shared.base.timestamps import find_time, guess_time, render_time
 from shared.base.topology import count_chips
 from shared.ports.kubernetes.cluster import Cluster
 from shared.slices.by_node_group.desired_group import (
     HASH_ANNOTATION,
-    JOB_KEY_LABEL,
     TEMPLATE_HASH_ANNOTATION,
     build_desired_slice,
 )
-from shared.slices.jobsets import Leader
-from shared.slices.provider import DesiredSlice, NameConflict, Owner, Slice, SliceState
+from shared.slices.by_node_group.marks import owner_label, read_unit
+from shared.slices.provider import DesiredSlice, NameConflict, Slice, SliceState
+from shared.slices.units import Demand, Unit
 
 RELEASE_ANNOTATION = "tpu-functions.dev/release-after"
 LOST_AFTER = timedelta(minutes=10)
@@ -35,7 +34,7 @@ _NODE_LOSSES = frozenset({Reason.NODE_DELETED, Reason.NODE_JOIN_TIMEOUT})
 
 
 class GroupSlices:
-    """The groups in the namespaces of their JobSets: a `shared.slices.provider.Provider`."""
+    """The groups in the namespaces of their units: a `shared.slices.provider.Provider`."""
 
     noun = KIND
     event_prefix = KIND
@@ -45,20 +44,18 @@ class GroupSlices:
         self._cluster = cluster
         self._now = now
 
-    def build_desired(self, leader: Leader) -> DesiredSlice:
-        return build_desired_slice(leader, self._cluster.get_jobset_options())
+    def build_desired(self, demand: Demand, unit: Unit) -> DesiredSlice:
+        return build_desired_slice(demand, unit, self._cluster.get_jobset_options())
 
     def find(self, desired: DesiredSlice) -> Slice | NameConflict | None:
-        raw = self._cluster.find_group(desired.owner.namespace, desired.name)
+        raw = self._cluster.find_group(desired.unit.namespace, desired.name)
         if raw is None:
             return None
         found = read_slice(raw, self._now())
         if found is None:
-            return NameConflict(desired.name, "a TPUNodeGroup that was not created for a JobSet")
-        owner = found.owner
-        if owner != desired.owner:
-            description = f"the TPUNodeGroup of Job {owner.job} of JobSet {owner.jobset}"
-            return NameConflict(desired.name, description)
+            return NameConflict(desired.name, "a TPUNodeGroup that was not created for a workload")
+        if found.unit != desired.unit:
+            return NameConflict(desired.name, f"the TPUNodeGroup of {found.unit.shown}")
         found = replace(found, is_selected=is_selected(raw, desired))
         if has_outdated_template(raw, desired):
             return replace(found, is_self_healing=False)
@@ -68,8 +65,9 @@ class GroupSlices:
         raw = self._cluster.find_group(namespace, name)
         return None if raw is None else read_slice(raw, self._now())
 
-    def list_by_jobset(self, namespace: str, jobset: str) -> list[Slice]:
-        return self._read(self._cluster.list_slice_groups(namespace, jobset))
+    def list_by_owner(self, kind: str, namespace: str, owner: str) -> list[Slice]:
+        found = self._read(self._cluster.list_slice_groups(namespace, owner_label(owner)))
+        return [one for one in found if one.unit.owner_key == (kind, namespace, owner)]
 
     def list_all(self, namespace: str = "", *, with_nodes: bool = True) -> list[Slice]:  # noqa: ARG002 - the status has it
         return self._read(self._cluster.list_slice_groups(namespace))
@@ -90,21 +88,16 @@ class GroupSlices:
 
 
 def read_slice(raw: Mapping[str, Any], now: datetime) -> Slice | None:
-    """Read a group as a slice; ``None`` if it was not created for a JobSet's Job.
-
-    Its labels do not prove that, because users can write them: the name must follow from them.
-    """
-    metadata = raw["metadata"]
-    labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
-    jobset, key = labels.get(JOBSET_LABEL, ""), labels.get(JOB_KEY_LABEL, "")
-    job = labels.get(JOB_LABEL) or annotations.get(JOB_LABEL, "")
-    if not (jobset and key and job) or metadata["name"] != slice_name(jobset, key):
+    """Read a group as a slice; ``None`` if it was not created for a unit (`marks.read_unit`)."""
+    unit = read_unit(raw["metadata"])
+    if unit is None:
         return None
+    annotations = raw["metadata"].get("annotations") or {}
     state, message, since = _read_state(raw)
     status = raw.get("status") or {}
     return Slice(
-        name=metadata["name"],
-        owner=Owner(metadata["namespace"], jobset, job),
+        name=raw["metadata"]["name"],
+        unit=unit,
         hash=annotations.get(HASH_ANNOTATION, ""),
         state=state,
         message=message,

@@ -1,4 +1,4 @@
-"""Build the GKE node pool that a Job's leader asks for.
+"""Build the GKE node pool that a Pod asks for its unit.
 
 Labels and annotations are those of TPU Provisioner, so that its manifests and node pools keep their
 meaning. `found_pools` reads existing pools.
@@ -14,7 +14,7 @@ from shared.base.accelerators import GENERATIONS, Generation
 from shared.base.documents import without_empty
 from shared.base.environment import split_items
 from shared.base.fields import any_of
-from shared.base.slice_names import JOB_KEY_SELECTOR, slice_name
+from shared.base.slice_names import JOB_KEY_SELECTOR
 from shared.base.topology import chips_of, find_host_violation
 from shared.ports.gke_settings import (
     NETWORKS_MEANING,
@@ -24,8 +24,7 @@ from shared.ports.gke_settings import (
     is_below,
     parse_networks,
 )
-from shared.slices.jobsets import Leader, find_key_violation
-from shared.slices.provider import DesiredSlice, Owner, short_hash
+from shared.slices.provider import DesiredSlice, short_hash
 from shared.slices.selection import Selection, build_selection
 from shared.slices.selectors import (
     COPY_LABELS,
@@ -37,7 +36,7 @@ from shared.slices.selectors import (
     reservation_path,
     tolerates,
 )
-from shared.slices.units import InputError
+from shared.slices.units import Demand, InputError, Unit
 
 MANAGER_LABEL = "google.com/nodepool-manager"
 MANAGER = "tpu-provisioner"
@@ -45,6 +44,9 @@ PARENT = "google.com/tpu-provisioner-parent-"
 """The prefix of the labels that name the Job."""
 JOBSET_LABEL = "google.com/tpu-provisioner-jobset-name"
 JOBSET_NAMESPACE_LABEL = "google.com/tpu-provisioner-jobset-namespace"
+UNIT_LABEL = f"{OWN_DOMAIN}/unit"
+"""Kind and member of a unit that is no JobSet's Job. Pods cannot have labels of this domain copied."""
+_MAX_LABEL = 63
 HASH_LABEL = "google.com/tpu-provisioner-nodepool-hash"
 
 SERVICE_ACCOUNT = "tpu-provisioner.cloud.google.com/node-service-account"
@@ -93,41 +95,32 @@ def count_nodes(accelerator: str, topology: str, chips: int) -> int:
     return count
 
 
-def build_desired_slice(leader: Leader, settings: GkeSettings) -> DesiredSlice:
-    """Build the node pool that a leader asks for. Raises `InputError`."""
-    violation = find_key_violation(leader)
-    if violation:
-        raise InputError(violation)
-    count = count_nodes(leader.accelerator, leader.topology, leader.chips)
-    machine = get_generation(leader.accelerator).machine_type(leader.chips)
-    _check_pod(leader, settings)
-    owner = Owner(leader.namespace, leader.jobset, leader.owner_name)
-    reservation, is_spot = _reservation(leader), leader.selector.get(SPOT) == "true"
-    selected = {key: value for key, value in leader.selector.items() if _can_be_given(key)}
+def build_desired_slice(demand: Demand, unit: Unit, settings: GkeSettings) -> DesiredSlice:
+    """Build the node pool that a Pod asks for its unit. Raises `InputError`."""
+    count = count_nodes(demand.accelerator, demand.topology, demand.chips)
+    machine = get_generation(demand.accelerator).machine_type(demand.chips)
+    _check_pod(demand, settings)
+    reservation, is_spot = _reservation(demand), demand.selector.get(SPOT) == "true"
+    selected = {key: value for key, value in demand.selector.items() if _can_be_given(key)}
     digest = make_hash(
         machine=machine,
         labels=selected,
         reservation=reservation,
         is_spot=is_spot,
         count=count,
-        topology=leader.topology,
-        zone=leader.selector.get(names.ZONE_LABEL, ""),
+        topology=demand.topology,
+        zone=demand.selector.get(names.ZONE_LABEL, ""),
     )
     labels = {
-        **_copied_labels(leader, settings),
+        **_copied_labels(demand, settings),
         **selected,
-        MANAGER_LABEL: MANAGER,
-        f"{PARENT}kind": leader.owner_kind.lower(),
-        f"{PARENT}name": leader.owner_name,
-        f"{PARENT}namespace": leader.namespace,
-        JOBSET_LABEL: leader.jobset,
-        JOBSET_NAMESPACE_LABEL: leader.namespace,
+        **_unit_labels(demand, unit),
         HASH_LABEL: digest,
     }
     config = {
         "machineType": machine,
         "labels": labels,
-        "serviceAccount": leader.annotations.get(SERVICE_ACCOUNT, "").strip()
+        "serviceAccount": demand.annotations.get(SERVICE_ACCOUNT, "").strip()
         or settings.service_account,
         "tags": list(settings.tags),
         "shieldedInstanceConfig": without_empty(
@@ -141,24 +134,49 @@ def build_desired_slice(leader: Leader, settings: GkeSettings) -> DesiredSlice:
         "enableConfidentialStorage": settings.confidential_storage,
         **_image_cache(settings),
     }
-    name = slice_name(leader.jobset, leader.job_key)
+    name = unit.slice_name
     body = {
         "name": name,
         "initialNodeCount": count,
-        "locations": [_find_zone(leader, settings)],
+        "locations": [_find_zone(demand, settings)],
         "config": without_empty(config),
-        "placementPolicy": _placement(leader, count),
+        "placementPolicy": _placement(demand, count),
         "management": {"autoRepair": True, "autoUpgrade": False},
         "upgradeSettings": {"maxSurge": 1},
         "maxPodsConstraint": {"maxPodsPerNode": settings.max_pods},
-        "networkConfig": _network_config(leader, settings),
+        "networkConfig": _network_config(demand, settings),
     }
-    _check_domain(leader)
-    selection = _select(leader, body, is_spot=is_spot)
+    _check_domain(demand)
+    selection = _select(demand, body, is_spot=is_spot)
     _check_selection(selection, {**labels, names.POOL_LABEL: name})
-    size = f"{count} host{'s' if count > 1 else ''} of {machine} ({leader.topology})"
-    chips = count * leader.chips
-    return DesiredSlice(name, owner, digest, size, without_empty(body), selection, chips)
+    size = f"{count} host{'s' if count > 1 else ''} of {machine} ({demand.topology})"
+    chips = count * demand.chips
+    return DesiredSlice(name, unit, digest, size, without_empty(body), selection, chips)
+
+
+def _unit_labels(demand: Demand, unit: Unit) -> dict[str, str]:
+    """The labels by which `found_pools` reads the unit. Those of a JobSet's Job are TPU
+    Provisioner's."""
+    if unit.kind == names.JOBSET_KIND and demand.controller is not None:
+        parent, own = (demand.controller.kind, unit.member), {}
+    else:
+        if len(unit.owner) > _MAX_LABEL:
+            raise InputError(
+                f"the name of {unit.kind} {unit.owner} is longer than {_MAX_LABEL} characters, the most "
+                "that GKE takes as a label of its node pool: it must be shorter"
+            )
+        member = unit.member.replace("/", "_")
+        parent = (unit.kind, unit.owner)
+        own = {UNIT_LABEL: f"{unit.kind}.{member}" if member else unit.kind}
+    return {
+        MANAGER_LABEL: MANAGER,
+        f"{PARENT}kind": parent[0].lower(),
+        f"{PARENT}name": parent[1],
+        f"{PARENT}namespace": unit.namespace,
+        JOBSET_LABEL: unit.owner,
+        JOBSET_NAMESPACE_LABEL: unit.namespace,
+        **own,
+    }
 
 
 def make_hash(
@@ -186,41 +204,41 @@ def make_hash(
     return short_hash(json.dumps(without_empty(content), sort_keys=True, separators=(",", ":")))
 
 
-def _check_pod(leader: Leader, settings: GkeSettings) -> None:
+def _check_pod(demand: Demand, settings: GkeSettings) -> None:
     """Raise `InputError` if the Pod could never run on the pool."""
-    check_spot(leader)
+    check_spot(demand)
     unnamed = next(
-        (key for key in (RESERVATION, RESERVATION_PROJECT) if _lacks_name(key, leader)), None
+        (key for key in (RESERVATION, RESERVATION_PROJECT) if _lacks_name(key, demand)), None
     )
     if unnamed:
         raise InputError(
             f"the Pod's nodeSelector has {unnamed}, which no Node has unless its reservation is named: "
             f"{RESERVATION} must name one, or both must be taken out"
         )
-    is_spot = SPOT in leader.selector
+    is_spot = SPOT in demand.selector
     asked = [SPOT] if is_spot else []
-    asked += [key for key in (RESERVATION, RESERVATION_PROJECT) if leader.selector.get(key)]
+    asked += [key for key in (RESERVATION, RESERVATION_PROJECT) if demand.selector.get(key)]
     if settings.force_on_demand and asked:
         raise InputError(
             f"the Pod's nodeSelector has {asked[0]}, which no on-demand Node has, and "
             "GCP_FORCE_ON_DEMAND is set: the selector must be taken out, as the admission of Jobs "
             "does where FORCE_ON_DEMAND is set there too"
         )
-    check_spot_without_reservation(leader)
-    if is_spot and not any(tolerates(one, _SPOT_TAINT) for one in leader.tolerations):
+    check_spot_without_reservation(demand)
+    if is_spot and not any(tolerates(one, _SPOT_TAINT) for one in demand.tolerations):
         raise InputError(
             f"the Pod's nodeSelector has {SPOT}, and Spot Nodes have the taint {SPOT}=true:NoSchedule: "
             "the Pod must tolerate it"
         )
 
 
-def _lacks_name(key: str, leader: Leader) -> bool:
-    selector = leader.selector
+def _lacks_name(key: str, demand: Demand) -> bool:
+    selector = demand.selector
     return key in selector and not (selector[key] and selector.get(RESERVATION))
 
 
-def _check_domain(leader: Leader) -> None:
-    ours = next((key for key in leader.selector if is_below(key, (OWN_DOMAIN,))), None)
+def _check_domain(demand: Demand) -> None:
+    ours = next((key for key in demand.selector if is_below(key, (OWN_DOMAIN,))), None)
     if ours:
         raise InputError(
             f"the Pod's nodeSelector has {ours}, and the Nodes of its pool have no label under "
@@ -228,17 +246,17 @@ def _check_domain(leader: Leader) -> None:
         )
 
 
-def _select(leader: Leader, body: Mapping[str, Any], *, is_spot: bool) -> Selection:
-    """The selection of the leader, with the known labels that GKE sets on the Nodes of its pool.
+def _select(demand: Demand, body: Mapping[str, Any], *, is_spot: bool) -> Selection:
+    """The selection of the Pod, with the known labels that GKE sets on the Nodes of its pool.
 
     GKE sets many more, so unknown labels in its domains count as set.
     """
     machine, zone = body["config"]["machineType"], body["locations"][0]
     region = zone.rpartition("-")[0]
     implied = {
-        names.ACCELERATOR_LABEL: leader.accelerator,
-        names.TOPOLOGY_LABEL: leader.topology,
-        names.ACCELERATOR_COUNT_LABEL: str(leader.chips),
+        names.ACCELERATOR_LABEL: demand.accelerator,
+        names.TOPOLOGY_LABEL: demand.topology,
+        names.ACCELERATOR_COUNT_LABEL: str(demand.chips),
         names.INSTANCE_TYPE_LABEL: machine,
         names.ZONE_LABEL: zone,
         names.REGION_LABEL: region,
@@ -252,8 +270,8 @@ def _select(leader: Leader, body: Mapping[str, Any], *, is_spot: bool) -> Select
         "failure-domain.beta.kubernetes.io/region": region,
     }
     implied |= {SPOT: "true"} if is_spot else {}
-    implied |= {RESERVATION: leader.selector[RESERVATION]} if RESERVATION in leader.selector else {}
-    selection = build_selection(leader, implied)
+    implied |= {RESERVATION: demand.selector[RESERVATION]} if RESERVATION in demand.selector else {}
+    selection = build_selection(demand, implied)
     return replace(selection, open_domains=_GOOGLE, closed_keys=_KNOWN_GOOGLE)
 
 
@@ -279,13 +297,13 @@ def _check_selection(selection: Selection, labels: Mapping[str, str]) -> None:
         )
 
 
-def _reservation(leader: Leader) -> dict[str, Any]:
-    if not leader.selector.get(RESERVATION):
+def _reservation(demand: Demand) -> dict[str, Any]:
+    if not demand.selector.get(RESERVATION):
         return {}
     return {
         "consumeReservationType": "SPECIFIC_RESERVATION",
         "key": "compute.googleapis.com/reservation-name",
-        "values": [reservation_path(leader)],
+        "values": [reservation_path(demand)],
     }
 
 
@@ -296,8 +314,8 @@ def _can_be_given(key: str) -> bool:
     return key in _ASKED_FOR or not is_below(key, _GOOGLE)
 
 
-def _copied_labels(leader: Leader, settings: GkeSettings) -> dict[str, str]:
-    asked = split_items(leader.annotations.get(COPY_LABELS, ""))
+def _copied_labels(demand: Demand, settings: GkeSettings) -> dict[str, str]:
+    asked = split_items(demand.annotations.get(COPY_LABELS, ""))
     refused = next((key for key in asked if is_below(key, OWNERSHIP_DOMAINS)), None)
     if refused:
         raise InputError(
@@ -305,11 +323,11 @@ def _copied_labels(leader: Leader, settings: GkeSettings) -> dict[str, str]:
             f"{OWN_DOMAIN} say whose a Node is and are not copied; it must name others"
         )
     keys = (key for key in (*settings.pod_to_node_labels, *asked) if key != JOB_KEY_SELECTOR)
-    return {key: leader.labels[key] for key in keys if key in leader.labels}
+    return {key: demand.labels[key] for key in keys if key in demand.labels}
 
 
-def _find_zone(leader: Leader, settings: GkeSettings) -> str:
-    zone = leader.selector.get(names.ZONE_LABEL) or settings.zone
+def _find_zone(demand: Demand, settings: GkeSettings) -> str:
+    zone = demand.selector.get(names.ZONE_LABEL) or settings.zone
     if not zone:
         raise InputError(
             f"the Pod selects no {names.ZONE_LABEL} and GCP_ZONE is not set: one of them must name "
@@ -318,13 +336,13 @@ def _find_zone(leader: Leader, settings: GkeSettings) -> str:
     return zone
 
 
-def _placement(leader: Leader, count: int) -> dict[str, str]:
+def _placement(demand: Demand, count: int) -> dict[str, str]:
     """The placement policy of the hosts. GKE rejects one for a single host."""
     if count == 1:
         return {}
-    if leader.accelerator in _BY_WORKLOAD_POLICY:
-        return {"policyName": f"tpu-provisioner-{leader.topology}"}
-    return {"type": "COMPACT", "tpuTopology": leader.topology}
+    if demand.accelerator in _BY_WORKLOAD_POLICY:
+        return {"policyName": f"tpu-provisioner-{demand.topology}"}
+    return {"type": "COMPACT", "tpuTopology": demand.topology}
 
 
 def _image_cache(settings: GkeSettings) -> dict[str, Any]:
@@ -335,8 +353,8 @@ def _image_cache(settings: GkeSettings) -> dict[str, Any]:
     return {"secondaryBootDisks": [disk], "gcfsConfig": {"enabled": True}}
 
 
-def _network_config(leader: Leader, settings: GkeSettings) -> dict[str, Any]:
-    text = leader.annotations.get(NETWORKS, "")
+def _network_config(demand: Demand, settings: GkeSettings) -> dict[str, Any]:
+    text = demand.annotations.get(NETWORKS, "")
     try:
         networks = parse_networks(text) or settings.networks
     except ValueError as error:

@@ -10,11 +10,11 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from shared.base.names import POOL_LABEL
-from shared.base.slice_names import job_key
+from shared.base.names import JOBSET_KIND, POOL_LABEL
 from shared.base.topology import count_chips
 from shared.slices.by_node_pool import desired_pool
-from shared.slices.provider import DesiredSlice, NameConflict, Owner, Slice, SliceState
+from shared.slices.provider import DesiredSlice, NameConflict, Slice, SliceState
+from shared.slices.units import Unit
 
 _OLD_JOBSET_LABEL = "provisioner-nodepool-id"
 RELEASE_LABEL = "tpu-functions.dev/release-after"
@@ -32,9 +32,12 @@ _STATES = {
 
 
 def is_managed(pool: Mapping[str, Any]) -> bool:
-    """Whether a pool was created for a JobSet, by this system or by TPU Provisioner."""
+    """Whether a pool was created for a unit, by this system or by TPU Provisioner. The name of a pool
+    with `UNIT_LABEL` must follow from its labels."""
     labels = labels_of(pool)
-    return labels.get(desired_pool.MANAGER_LABEL) == desired_pool.MANAGER and bool(_jobset(labels))
+    is_ours = labels.get(desired_pool.MANAGER_LABEL) == desired_pool.MANAGER and _owner(labels)
+    is_proved = desired_pool.UNIT_LABEL not in labels or _unit(pool).slice_name == pool["name"]
+    return bool(is_ours and is_proved)
 
 
 def read_slice(pool: Mapping[str, Any]) -> Slice:
@@ -43,7 +46,7 @@ def read_slice(pool: Mapping[str, Any]) -> Slice:
     machine_type = (pool.get("config") or {}).get("machineType")
     return Slice(
         name=pool["name"],
-        owner=_owner(pool),
+        unit=_unit(pool),
         hash=labels.get(desired_pool.HASH_LABEL, ""),
         state=_STATES.get(str(status), SliceState.PROVISIONING),
         message=_find_message(pool),
@@ -57,19 +60,16 @@ def read_slice(pool: Mapping[str, Any]) -> Slice:
 def read_found(pool: Mapping[str, Any], desired: DesiredSlice) -> Slice | NameConflict:
     """The pool that has the desired slice's name: the Job's slice, or a conflict."""
     if not is_managed(pool):
-        return NameConflict(desired.name, "a node pool that was not created for a JobSet")
+        return NameConflict(desired.name, "a node pool that was not created for a workload")
     found = read_slice(pool)
-    owner = found.owner
-    if owner != desired.owner:
-        text = f"the node pool of Job {owner.namespace}/{owner.job} of JobSet {owner.jobset}"
-        return NameConflict(desired.name, text)
+    if found.unit != desired.unit:
+        return NameConflict(desired.name, f"the node pool of {found.unit.shown_in_full}")
     return _with_selection(found, pool, desired)
 
 
-def older_name(owner: Owner) -> str:
+def older_name(unit: Unit) -> str:
     """The name of a Job's pool by TPU Provisioner's rule, with five digits of the Job's key."""
-    key = job_key(owner.namespace, owner.job)
-    return f"{owner.jobset[:34]}-{key[:5]}".replace(".", "-")
+    return f"{unit.owner[:34]}-{unit.key[:5]}".replace(".", "-")
 
 
 def read_older(pool: Mapping[str, Any], desired: DesiredSlice) -> Slice | None:
@@ -80,7 +80,7 @@ def read_older(pool: Mapping[str, Any], desired: DesiredSlice) -> Slice | None:
     if not is_managed(pool):
         return None
     found = read_slice(pool)
-    if found.owner != desired.owner:
+    if found.unit != desired.unit:
         return None
     hash_ = "" if _is_equivalent(desired.body, pool) else found.hash
     return _with_selection(replace(found, hash=hash_), pool, desired)
@@ -125,12 +125,12 @@ def labels_of(pool: Mapping[str, Any]) -> Mapping[str, str]:
     return labels
 
 
-def _jobset(labels: Mapping[str, str]) -> str:
+def _owner(labels: Mapping[str, str]) -> str:
     return labels.get(desired_pool.JOBSET_LABEL) or labels.get(_OLD_JOBSET_LABEL, "")
 
 
-def _owner(pool: Mapping[str, Any]) -> Owner:
-    """The owner by the labels of a pool.
+def _unit(pool: Mapping[str, Any]) -> Unit:
+    """The unit by the labels of a pool.
 
     TPU Provisioner copies a Pod's labels over those of the JobSet. Then the pool's name, which follows
     from JobSet and Job, proves another part of the Job's name to be the JobSet's.
@@ -138,11 +138,16 @@ def _owner(pool: Mapping[str, Any]) -> Owner:
     labels = labels_of(pool)
     namespace = labels.get(f"{desired_pool.PARENT}namespace") or "default"
     job = labels.get(f"{desired_pool.PARENT}name", "")
-    found = Owner(
-        labels.get(desired_pool.JOBSET_NAMESPACE_LABEL) or namespace, _jobset(labels), job
-    )
+    own = labels.get(desired_pool.JOBSET_NAMESPACE_LABEL) or namespace
+    if desired_pool.UNIT_LABEL in labels:
+        kind, _, member = labels[desired_pool.UNIT_LABEL].partition(".")
+        return Unit(kind, own, _owner(labels), member.replace("_", "/"))
+    found = Unit(JOBSET_KIND, own, _owner(labels), job)
     words = job.split("-")
-    others = (Owner(namespace, "-".join(words[:end]), job) for end in range(len(words) - 2, 0, -1))
+    others = (
+        Unit(JOBSET_KIND, namespace, "-".join(words[:end]), job)
+        for end in range(len(words) - 2, 0, -1)
+    )
     return next((one for one in (found, *others) if older_name(one) == pool["name"]), found)
 
 

@@ -16,8 +16,8 @@ from shared.ports.gke import GkeClient, GkeMethod
 from shared.ports.gke_settings import GkeSettings
 from shared.slices.by_node_pool import found_pools
 from shared.slices.by_node_pool.desired_pool import build_desired_slice
-from shared.slices.jobsets import Leader
 from shared.slices.provider import DesiredSlice, NameConflict, Slice, SliceState
+from shared.slices.units import Demand, Unit
 
 
 class NodePools:
@@ -43,14 +43,14 @@ class NodePools:
         self._remaining_s = remaining_s
         self._list_readiness = list_readiness
 
-    def build_desired(self, leader: Leader) -> DesiredSlice:
-        return build_desired_slice(leader, self._settings)
+    def build_desired(self, demand: Demand, unit: Unit) -> DesiredSlice:
+        return build_desired_slice(demand, unit, self._settings)
 
     def find(self, desired: DesiredSlice) -> Slice | NameConflict | None:
         """The pool with the desired name, or the Job's pool by TPU Provisioner, or a conflict."""
         found: Slice | NameConflict | None
         pools = {pool["name"]: pool for pool in self._list_pools()}
-        older = pools.get(found_pools.older_name(desired.owner))
+        older = pools.get(found_pools.older_name(desired.unit))
         if desired.name in pools:
             found = found_pools.read_found(pools[desired.name], desired)
         else:
@@ -58,19 +58,19 @@ class NodePools:
         return self._with_nodes(found) if isinstance(found, Slice) else found
 
     def get(self, namespace: str, name: str) -> Slice | None:
-        """The pool of that name, if it was created for a JobSet of that namespace."""
+        """The pool of that name, if it was created for a unit of that namespace."""
         pool = self._find(name)
         if pool is None or not found_pools.is_managed(pool):
             return None
         found = found_pools.read_slice(pool)
-        return self._with_nodes(found) if found.owner.namespace == namespace else None
+        return self._with_nodes(found) if found.unit.namespace == namespace else None
 
-    def list_by_jobset(self, namespace: str, jobset: str) -> list[Slice]:
-        found = (one for one in self._list() if one.owner.namespace == namespace)
-        return [self._with_nodes(one) for one in found if one.owner.jobset == jobset]
+    def list_by_owner(self, kind: str, namespace: str, owner: str) -> list[Slice]:
+        key = (kind, namespace, owner)
+        return [self._with_nodes(one) for one in self._list() if one.unit.owner_key == key]
 
     def list_all(self, namespace: str = "", *, with_nodes: bool = True) -> Iterable[Slice]:
-        found = (one for one in self._list() if namespace in ("", one.owner.namespace))
+        found = (one for one in self._list() if namespace in ("", one.unit.namespace))
         return [self._with_nodes(one) if with_nodes else one for one in found]
 
     def create(self, desired: DesiredSlice) -> None:

@@ -1,0 +1,39 @@
+"""The kinds of workloads whose units get slices: one table. Each row is a module."""
+
+from typing import NamedTuple
+
+from shared.base.documents import Document
+from shared.slices.kinds.jobset import JOBSET
+from shared.slices.kinds.kind import Claim, UnitKind
+from shared.slices.units import Demand, waits
+
+KINDS: tuple[UnitKind, ...] = (JOBSET,)
+"""In this order: the first kind that claims a Pod has it."""
+
+
+class Leader(NamedTuple):
+    """A Pod that waits and stands for its unit's slice, with the claim of its kind."""
+
+    demand: Demand
+    claim: Claim
+
+    @property
+    def kind(self) -> UnitKind:
+        return self.claim.kind
+
+
+def find_kind(demand: Demand) -> Claim | None:
+    """The claim of the Pod's kind; ``None`` if no kind claims it."""
+    return next((claim for kind in KINDS if (claim := kind.claim(demand))), None)
+
+
+def get_kind(name: str) -> UnitKind:
+    """The kind of this name."""
+    return next(kind for kind in KINDS if kind.name == name)
+
+
+def find_leader(pod: Document) -> Leader | None:
+    """The Pod as a leader, if it waits for a slice and stands for its unit; otherwise ``None``."""
+    demand = waits(pod)
+    claim = find_kind(demand) if demand is not None else None
+    return Leader(demand, claim) if demand and claim and claim.is_leader else None

@@ -3,12 +3,15 @@ kind."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from shared.base.documents import Document, read_mapping, read_mappings
+from shared.base.names import POOL_LABEL
+from shared.base.slice_names import JOB_KEY_SELECTOR
 from shared.base.timestamps import guess_time
 from shared.slices.units import Demand, Unit, UnitState
 
@@ -47,13 +50,19 @@ class Rules:
     """The rules by which a unit's need is decided.
 
     ``suspended_release``: how long a suspended owner keeps its slices; ``None``: until it is resumed.
+    ``is_listed``: all slices are looked at, so one list of the owners may replace many reads.
     ``deleted``: the name of a node pool whose deletion has ended, if any. A kind that can tell whose it
-    was also returns the state of that unit; it belongs to no slice any more.
+    was also returns the state of that unit. ``named_by_others``: units whose slices have names of
+    another system, whose marks may name no member. ``best_effort``: for reads without which a need can
+    be decided.
     """
 
     now: datetime
     suspended_release: timedelta | None = None
+    is_listed: bool = False
     deleted: str = ""
+    named_by_others: frozenset[Unit] = frozenset()
+    best_effort: Callable[[], AbstractContextManager[None]] = nullcontext
 
 
 class UnitKind(Protocol):
@@ -116,3 +125,15 @@ def is_suspended(owner: Document) -> bool:
 def find_suspension_time(owner: Document) -> datetime | None:
     """When a suspended owner was suspended; ``None`` if it is not, or the time is unknown."""
     return find_transition_time(owner, ("Suspended",)) if is_suspended(owner) else None
+
+
+def find_fence_violation(kind: UnitKind, demand: Demand) -> str:
+    """The violation if Pods of other units could take some hosts of the slice; empty if not."""
+    is_fenced = kind.exclusive_topology in demand.annotations or JOB_KEY_SELECTOR in demand.selector
+    if is_fenced or demand.hosts == 1:
+        return ""
+    return (
+        f"the {kind.name} has no annotation {kind.exclusive_topology}, and the Pod no nodeSelector "
+        f"{JOB_KEY_SELECTOR}, so that Pods of other Jobs could take hosts of the slice: the {kind.name} "
+        f"must have {kind.exclusive_topology}: {POOL_LABEL}, or the component admit-jobs be installed"
+    )

@@ -13,7 +13,7 @@ from local.control_plane.plane import OwnControlPlane
 from local.tests.real_parts import get_jobset_crd
 from shared.base.names import ACCELERATOR_LABEL, JOB_KEY, JOBSET_NAME, TOPOLOGY_LABEL, TPU_RESOURCE
 from shared.base.slice_names import job_key
-from shared.slices.jobsets import EXCLUSIVE_TOPOLOGY
+from shared.slices.kinds.jobset import EXCLUSIVE_TOPOLOGY
 from shared.slices.units import OPT_OUT
 from tests.real.relay.conftest import MERGE_PATCH, RelaySetup
 from tests.real.relay.manifests import COMPONENTS, JOBSETS, MANIFESTS

@@ -17,9 +17,9 @@ from shared.base.names import POOL_LABEL
 from shared.ports.gke_settings import read_gke_settings
 from shared.slices.by_node_group.desired_group import build_desired_slice as build_group
 from shared.slices.by_node_pool.desired_pool import build_desired_slice as build_pool
-from shared.slices.jobsets import find_leader
 from shared.slices.provider import DesiredSlice
 from tests.support.jobset_objects import waiting_pod
+from tests.support.slices import asked
 from webhook.admit_job import AdmissionSettings, admit
 from webhook.tpu_env.admission import AdmissionRequest
 
@@ -60,11 +60,10 @@ def test_each_job_of_an_example_selects_the_nodes_of_its_own_slice(path: Path) -
 
 
 def build_desired(path: Path, pod: dict[str, Any]) -> DesiredSlice:
-    leader = find_leader(pod)
-    assert leader is not None
+    demand, unit = asked(pod)
     if "v4" in path.stem or "gke" in path.stem:
-        return build_pool(leader, read_gke_settings(Variables(GKE)))
-    return build_group(leader, read(EXAMPLES / "jobset-template.yaml")["data"])
+        return build_pool(demand, unit, read_gke_settings(Variables(GKE)))
+    return build_group(demand, unit, read(EXAMPLES / "jobset-template.yaml")["data"])
 
 
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
@@ -146,14 +145,13 @@ def test_a_pod_that_kueue_admits_to_a_flavor_gets_a_slice_of_that_flavor(
     spec = flavor["spec"]
     pod = waiting_pod(spec={"tolerations": spec.get("tolerations", [])})
     pod["spec"]["nodeSelector"] |= spec["nodeLabels"]
-    leader = find_leader(pod)
-    assert leader is not None
+    demand, unit = asked(pod)
     if provider == "node pools":
-        config = build_pool(leader, read_gke_settings(Variables(GKE))).body["config"]
+        config = build_pool(demand, unit, read_gke_settings(Variables(GKE))).body["config"]
         kind = ("spot" in config, (config.get("reservationAffinity") or {}).get("values"))
     else:
         options = read(EXAMPLES / "jobset-template.yaml")["data"]
-        config = build_group(leader, options).body["spec"]["instanceConfig"]
+        config = build_group(demand, unit, options).body["spec"]["instanceConfig"]
         reservation = [config["reservation"]] if "reservation" in config else None
         kind = (config["provisioningModel"] == "SPOT", reservation)
     kinds = {

@@ -28,8 +28,8 @@ from shared.base.names import JOBSET_KIND
 from shared.base.slice_names import job_key, slice_name
 from shared.base.timestamps import render_time
 from shared.ports.errors import CallError
-from shared.slices.provider import Owner, Slice
-from shared.slices.units import InputError
+from shared.slices.provider import Slice
+from shared.slices.units import InputError, Need, Unit
 from shared.slices.work import SliceWork
 from shared.triggers.audit_log import LogEvent
 from shared.triggers.message import SLICE_KIND, Cause, Message
@@ -130,12 +130,12 @@ def test_the_observed_users_of_a_slice_are_the_jobs_that_a_deletion_waits_for(
     case: tuple[Slice, Any, Any, Mapping[str, Any], Any], kind: str, name: str
 ) -> None:
     existing, jobset, settings, answers, users = case
-    reads = {"get": existing, "list_by_jobset": [existing], "find_jobset": jobset, **answers}
+    reads = {"get": existing, "list_by_owner": [existing], "find_jobset": jobset, **answers}
     work, _ = reading_slices(SliceWork, message(kind, name), reads, settings=settings)
     observed = release_slice.observe.observe(work)
     assert isinstance(observed, ObservedSlices)
     (one,) = observed.slices
-    assert (one.existing, one.jobset) == (existing, jobset)
+    assert (one.existing, one.state.owner) == (existing, jobset)
     assert (one.users_error or one.users) == users
     assert work.subject is not None
     assert work.subject["metadata"]["name"] == "train"
@@ -174,7 +174,7 @@ def test_a_sweep_run_lists_jobsets_if_there_are_slices(
     assert isinstance(observed, ObservedAll)
     assert reads.calls == calls
     assert observed.limit == 3
-    assert [(one.existing, one.jobset) for one in observed.slices] == [
+    assert [(one.existing, one.state.owner) for one in observed.slices] == [
         (one, RUNNING) for one in slices
     ]
     assert work.facts["slices"] == len(slices)
@@ -187,7 +187,7 @@ COUNTING = merge(
         "status": {"restarts": 1, "replicatedJobsStatus": [{"name": "workers", "succeeded": 1}]},
     },
 )
-OTHERS = replace(SLICE, owner=Owner("default", "others", "others-workers-0"))
+OTHERS = replace(SLICE, unit=Unit("JobSet", "default", "others", "others-workers-0"))
 COMPLETED_JOB = release.completed_job()
 JOB_READS: dict[str, tuple[list[Slice], list[Any], Any, tuple[str, ...] | None, bool]] = {
     "no Job has completed": ([SLICE], [RUNNING], [], None, False),
@@ -216,7 +216,8 @@ def test_jobs_are_listed_only_if_a_jobset_that_has_not_ended_counts_completed_on
     observed = release_slice.observe.observe(work)
     assert isinstance(observed, ObservedAll)
     assert asked == ([] if listed is None else [listed])
-    assert observed.slices[0].job == (COMPLETED_JOB if has_job else None)
+    completed = "Job train-workers-0 of JobSet train has completed"
+    assert (observed.slices[0].state.why == completed) is has_job
     undone = [str(FORBIDDEN)] if jobs is FORBIDDEN else []
     assert work.facts.get("left_undone", []) == undone
 
@@ -273,7 +274,7 @@ def test_a_finished_creation_whose_first_release_is_gone_triggers_the_others(
     assert release_slice.observe.observe(work) == ObservedCreation((), others)
 
 
-ELSEWHERE = replace(WITH_DEADLINE, owner=replace(SLICE.owner, namespace="elsewhere"))
+ELSEWHERE = replace(WITH_DEADLINE, unit=replace(SLICE.unit, namespace="elsewhere"))
 
 
 @pytest.mark.parametrize(
@@ -298,7 +299,7 @@ def test_a_finished_deletion_triggers_the_slices_that_can_be_changed(
     observed = release_slice.observe.observe(work)
     assert isinstance(observed, ObservedDeletion)
     assert observed.following == following
-    assert (observed.existing, observed.has_jobset) == (existing, has_jobset)
+    assert (observed.existing, observed.has_owner) == (existing, has_jobset)
     assert (work.about is not None) is has_jobset
 
 
@@ -325,8 +326,8 @@ OLD_NODES = [
 ]
 YOUNGEST = NOW - timedelta(minutes=80)
 POD_RESYNC, EVENT = (
-    message("Pod", LEADER.name),
-    ObjectTrigger(Message("default", LEADER.name, "", Cause.ADDED, NOW, kind="Pod")),
+    message("Pod", LEADER.demand.name),
+    ObjectTrigger(Message("default", LEADER.demand.name, "", Cause.ADDED, NOW, kind="Pod")),
 )
 PODS: dict[str, tuple[Trigger, bool, dict[str, Any], Any, tuple[str, ...]]] = {
     "there is no slice": (POD_RESYNC, False, {}, None, ()),
@@ -356,7 +357,7 @@ def test_the_observation_of_a_waiting_pod_has_its_slice_and_the_slices_users(
     work, _ = reading_slices(SliceWork, trigger, POD_ANSWERS | answers, leader=waiting)
     observed = provision_slice.observe.observe(work)
     assert isinstance(observed, ObservedPod)
-    assert (observed.leader, observed.desired, observed.jobset) == (waiting, DESIRED, RUNNING)
+    assert (observed.leader, observed.desired, observed.need) == (waiting, DESIRED, Need.NEEDED)
     assert observed.existing == existing
     assert observed.users == users
     assert not observed.is_paused
@@ -397,7 +398,7 @@ def test_the_quota_of_a_namespace_with_a_limit_is_read_before_a_creation(
         replace(READY, name="x", chips=4),
         replace(READY, name="y", chips=4),
     ]
-    other = replace(READY, name="b", chips=64, owner=replace(READY.owner, namespace="other"))
+    other = replace(READY, name="b", chips=64, unit=replace(READY.unit, namespace="other"))
     defaults = {
         **POD_ANSWERS,
         "get_jobset_options": LISTED,
@@ -486,12 +487,12 @@ def test_a_sweep_run_also_triggers_pods_for_which_their_namespace_has_room(
     answers = {
         "list_pending_pods": [merge(pod, LONG) for pod in DUE_PODS],
         "list_all": [
-            replace(READY, name=name, chips=16, owner=replace(READY.owner, job=name))
+            replace(READY, name=name, chips=16, unit=replace(READY.unit, member=name))
             for name in existing
         ],
         "get_jobset_options": options,
         "find_slice_ledger": {},
-        "build_desired": lambda _: replace(DESIRED, name=f"n{next(names)}"),
+        "build_desired": lambda *_: replace(DESIRED, name=f"n{next(names)}"),
     }
     work, _ = reading_slices(SliceWork, replace(SWEEP, at=NOW + timedelta(minutes=1)), answers)
     observed = provision_slice.observe.observe(work)
@@ -542,12 +543,12 @@ def test_a_finished_operation_finds_the_other_waiting_pods_if_slices_are_limited
     desired_slices = iter(
         [
             DESIRED,
-            replace(DESIRED, name="x", owner=Owner("default", "train", "x")),
+            replace(DESIRED, name="x", unit=Unit("JobSet", "default", "train", "x")),
             InputError("no"),
         ]
     )
 
-    def build(_: Any) -> Any:
+    def build(*_: Any) -> Any:
         one = next(desired_slices)
         if isinstance(one, Exception):
             raise one
@@ -557,7 +558,7 @@ def test_a_finished_operation_finds_the_other_waiting_pods_if_slices_are_limited
         **POD_ANSWERS,
         "list_pending_pods": [OWN_POD, second, third],
         "build_desired": build,
-        "list_all": [replace(SELF_HEALING, owner=replace(SELF_HEALING.owner, job="y"))],
+        "list_all": [replace(SELF_HEALING, unit=replace(SELF_HEALING.unit, member="y"))],
     }
     work, _ = reading_slices(SliceWork, operation("create", "other"), answers, limit=7)
     observed = provision_slice.observe.observe(work)

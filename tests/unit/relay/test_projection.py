@@ -9,13 +9,8 @@ import pytest
 from relay.changes.fingerprints import fingerprint_group, fingerprint_node
 from relay.watching.projection import parse
 from shared.base.signing_requests import find_signing_request
-from shared.slices.jobsets import (
-    count_completed,
-    find_end,
-    find_end_time,
-    find_leader,
-    requests_chips,
-)
+from shared.slices.kinds import find_leader
+from shared.slices.kinds.jobset import count_completed, find_end, find_end_time, requests_chips
 from shared.slices.units import read_demand, waits
 from tests.unit.relay.objects import (
     Raw,

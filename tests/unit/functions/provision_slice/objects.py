@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from shared.slices.jobsets import Leader, find_leader
-from shared.slices.provider import DesiredSlice, Owner, Slice, SliceState
+from shared.slices.kinds import Leader, find_leader
+from shared.slices.provider import DesiredSlice, Slice, SliceState
+from shared.slices.units import Unit
 from tests.support import jobset_objects as objects
 from tests.support.jobset_objects import JOB
 
 OPT_OUT = "tpu-provisioner.cloud.google.com/disable-autoprovisioning"
-OWNER = Owner("default", "train", JOB)
+OWNER = Unit("JobSet", "default", "train", JOB)
 DESIRED = DesiredSlice(
     "train-bfcf5ebea76efcf5", OWNER, "hash", "4 hosts of ct6e-standard-4t (4x4)", {}, chips=16
 )

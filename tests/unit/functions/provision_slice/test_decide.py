@@ -18,7 +18,7 @@ from functions.provision_slice.waiting import (
     PodsWithoutSlice,
     build_message,
     find_wait_start,
-    is_first_pod_of,
+    leads_unit_of,
     select_leaders,
 )
 from shared.base import backoff
@@ -36,15 +36,18 @@ from shared.slices.actions import (
     SliceActionError,
 )
 from shared.slices.by_node_group.provider import GroupSlices
-from shared.slices.jobsets import Leader
+from shared.slices.kinds import Leader
+from shared.slices.kinds.jobset import JOBSET as KIND
 from shared.slices.limits import Limit, Quota
 from shared.slices.provider import DesiredSlice, NameConflict, Slice, SliceState
+from shared.slices.units import Need
 from shared.slices.work import SliceWork, find_jobs
 from shared.triggers.audit_log import LogEvent
 from shared.triggers.message import Message
 from tests.support import jobset_objects as objects
 from tests.support.builders import NOW, merge
 from tests.support.jobset_objects import JOB, with_condition
+from tests.support.reads import Reads
 from tests.unit.functions.provision_slice.objects import (
     ANOTHER,
     DESIRED,
@@ -64,9 +67,14 @@ PodAt = tuple[ObservedPod, datetime]
 
 
 def observed_pod(
-    existing: Slice | NameConflict | None = None, now: datetime = NOW, **more: Any
+    existing: Slice | NameConflict | None = None,
+    now: datetime = NOW,
+    jobset: dict[str, Any] | None = JOBSET,
+    **more: Any,
 ) -> PodAt:
-    return replace(ObservedPod(leader(), DESIRED, existing, JOBSET, GroupSlices), **more), now
+    cluster = cast("Any", Reads({"find_jobset": jobset}))
+    need = KIND.find(cluster, leader().demand).state.need
+    return replace(ObservedPod(leader(), DESIRED, existing, need, GroupSlices), **more), now
 
 
 def started_event(reason: str, message: str) -> Emit:
@@ -161,7 +169,7 @@ TABLE: dict[str, tuple[PodAt, Plan]] = {
     "the Job has not opted out": (observed_pod(jobset=changed_jobset(**jobs(**opted_out("labels", "false")))), CREATE),
     "another object has the name": (
         observed_pod(
-            NameConflict(DESIRED.name, "a TPUNodeGroup that was not created for a JobSet")
+            NameConflict(DESIRED.name, "a TPUNodeGroup that was not created for a workload")
         ),
         Plan(
             "NameConflict",
@@ -169,7 +177,7 @@ TABLE: dict[str, tuple[PodAt, Plan]] = {
                 warning(
                     "CreationFailed",
                     "The Pod's slice needs the name train-bfcf5ebea76efcf5, but a TPUNodeGroup that "
-                    "was not created for a JobSet has this name. Delete that one, or give the JobSet "
+                    "was not created for a workload has this name. Delete that one, or give its owner "
                     "another name",
                 ),
             ),
@@ -278,7 +286,7 @@ def test_the_plan_for_a_waiting_pod_follows_from_its_jobset_and_its_slice(
 
 
 POOLS = cast("Any", SimpleNamespace(noun="node pool", event_prefix="NodePool", concurrency_limit=5))
-POD = ObservedPod(leader(), DESIRED, None, JOBSET, POOLS)
+POD = ObservedPod(leader(), DESIRED, None, Need.NEEDED, POOLS)
 
 
 def action_error(action: AnySliceAction, http: int, message: str = "no") -> SliceActionError:
@@ -323,8 +331,8 @@ def test_a_failed_action_is_followed_by_the_expected_recovery(
 
 
 def another_job(name: str) -> tuple[Leader, DesiredSlice]:
-    owner = replace(OWNER, job=name)
-    return leader(metadata={"name": name, "uid": name}), replace(DESIRED, name=name, owner=owner)
+    owner = replace(OWNER, member=name)
+    return leader(metadata={"name": name, "uid": name}), replace(DESIRED, name=name, unit=owner)
 
 
 def trigger(*leaders: Leader) -> Action:
@@ -473,7 +481,7 @@ def test_the_first_pod_of_a_job_is_recognized_by_the_name_of_its_slice(
     case: tuple[dict[str, Any], bool],
 ) -> None:
     metadata, is_first = case
-    assert is_first_pod_of(objects.pod(metadata=metadata), DESIRED.name) is is_first
+    assert leads_unit_of(objects.pod(metadata=metadata), DESIRED.name) is is_first
 
 
 def test_many_pods_of_one_namespace_do_not_keep_those_of_another_from_a_slot() -> None:

@@ -8,13 +8,14 @@ from typing import Any
 
 from shared.ports.kubernetes.access_settings import Kubeconfig
 from shared.settings import Settings
-from shared.slices.provider import Owner, Slice, SliceState
+from shared.slices.provider import Slice, SliceState
+from shared.slices.units import Unit
 from tests.support import jobset_objects as objects
 from tests.support.builders import NOW, merge
 from tests.support.jobset_objects import JOB, with_condition
 
 NAME = "train-bfcf5ebea76efcf5"
-SLICE = Slice(NAME, Owner("default", "train", JOB), "hash", SliceState.READY)
+SLICE = Slice(NAME, Unit("JobSet", "default", "train", JOB), "hash", SliceState.READY)
 WITH_DEADLINE = replace(SLICE, release_after=NOW + timedelta(seconds=1))
 DUE = replace(SLICE, release_after=NOW)
 LOST = replace(

@@ -12,7 +12,6 @@ import pytest
 
 from functions.release_slice import is_retry_reported, recover
 from functions.release_slice.decide import decide, is_report_due, is_superseded
-from functions.release_slice.need import find_jobset_of
 from functions.release_slice.observe import (
     ObservedAll,
     ObservedCreation,
@@ -34,7 +33,10 @@ from shared.slices.actions import (
     SliceActionError,
 )
 from shared.slices.by_node_group.provider import GroupSlices
-from shared.slices.provider import Owner, Slice, SliceState
+from shared.slices.kinds.jobset import find_state, find_unit_of
+from shared.slices.kinds.kind import Rules
+from shared.slices.provider import Slice, SliceState
+from shared.slices.units import Unit
 from shared.slices.work import SliceWork
 from shared.triggers.audit_log import LogEvent
 from shared.triggers.message import Cause
@@ -87,12 +89,12 @@ MANY_OTHERS = objects.jobset(spec={"replicatedJobs": [{"name": "others", "replic
 UNNUMBERED = replace(
     SLICE,
     name=slice_name("train", job_key("default", "train-workers-x")),
-    owner=Owner("default", "train", "train-workers-x"),
+    unit=Unit("JobSet", "default", "train", "train-workers-x"),
 )
 SECOND = replace(
     SLICE,
     name=slice_name("train", job_key("default", "train-workers-1")),
-    owner=Owner("default", "train", "train-workers-1"),
+    unit=Unit("JobSet", "default", "train", "train-workers-1"),
 )
 
 
@@ -169,7 +171,7 @@ TABLE: dict[str, Case] = {
     "its JobSet has fewer replicas than before": (SECOND, with_jobs("workers"), SETTINGS, deadline_set(SECOND)),
     "its labels name a Job without an index": (UNNUMBERED, RUNNING, SETTINGS, deadline_set(UNNUMBERED)),
     "its JobSet has 2147483647 other Jobs": (SLICE, MANY_OTHERS, SETTINGS, DEADLINE_SET),
-    "its owner is no Job of a JobSet": (replace(SLICE, owner=Owner("default", "train", "rs-1")), with_jobs("others"), SETTINGS, NEEDED),
+    "its owner is no Job of a JobSet": (replace(SLICE, unit=Unit("JobSet", "default", "train", "rs-1")), with_jobs("others"), SETTINGS, NEEDED),
     "suspended, and suspension releases no slice": (SLICE, suspended(1000), SETTINGS, NEEDED),
     "suspended for 89 of 90 minutes": (SLICE, suspended(89), RELEASES_SUSPENDED, NEEDED),
     "suspended for 90 minutes": (SLICE, suspended(90), RELEASES_SUSPENDED, DEADLINE_SET),
@@ -187,14 +189,22 @@ TABLE: dict[str, Case] = {
 }  # fmt: skip
 
 
+def rules_of(existing: Slice, settings: Settings) -> Rules:
+    is_ours = existing.name == existing.unit.slice_name
+    others = frozenset() if is_ours else frozenset([existing.unit])
+    return Rules(NOW, settings.suspended_release, named_by_others=others)
+
+
 def observed(
     existing: Slice,
     jobset: dict[str, Any] | None,
     settings: Settings = SETTINGS,
     users: tuple[str, ...] = (),
     users_error: CallError | None = None,
+    job: dict[str, Any] | None = None,
 ) -> ObservedSlice:
-    return ObservedSlice(existing, jobset, settings, GroupSlices, users, users_error)
+    state = find_state(existing.unit, jobset, job, rules_of(existing, settings))
+    return ObservedSlice(existing, state, settings, GroupSlices, users, users_error)
 
 
 def decide_about(*slices: ObservedSlice) -> Plan:
@@ -247,7 +257,7 @@ JOBS: dict[str, tuple[dict[str, Any] | None, dict[str, Any], Plan]] = {
 def test_the_slice_of_a_job_that_has_completed_for_good_is_released(
     job: dict[str, Any] | None, jobset: dict[str, Any], plan: Plan
 ) -> None:
-    one = replace(observed(SLICE, jobset), job=job)
+    one = observed(SLICE, jobset, job=job)
     assert decide_about(one) == about_one(SLICE, plan)
 
 
@@ -404,9 +414,9 @@ def test_the_slices_that_are_due_longest_are_selected_first_then_those_without_a
 
 def test_the_jobset_of_a_deleted_slice_is_found_by_the_name_of_the_slice() -> None:
     others = objects.jobset(metadata={"name": "others"})
-    assert find_jobset_of(NAME, [others, RUNNING]) == RUNNING
-    assert find_jobset_of(NAME, [others]) is None
-    assert find_jobset_of(NAME, [MANY_OTHERS, RUNNING]) == RUNNING
+    assert find_unit_of(NAME, [others, RUNNING]) == SLICE.unit
+    assert find_unit_of(NAME, [others]) is None
+    assert find_unit_of(NAME, [MANY_OTHERS, RUNNING]) == SLICE.unit
 
 
 ENDED_AT = NOW - timedelta(minutes=12)
@@ -451,5 +461,6 @@ def test_a_retried_error_is_reported_if_the_release_of_the_slice_is_due_for_ten_
     case: tuple[Slice, dict[str, Any] | None, Settings, bool],
 ) -> None:
     existing, jobset, settings, is_reported = case
-    one = ObservedSlice(existing, jobset, settings, cast("Any", None))
+    state = find_state(existing.unit, jobset, None, rules_of(existing, settings))
+    one = ObservedSlice(existing, state, settings, cast("Any", None))
     assert is_retry_reported(one, NOW) is is_reported

@@ -279,7 +279,7 @@ def use_pools(gke: Gke, step: str) -> None:
     pools = NodePools(
         SETTINGS, GkeClient("http://simulator.test", prepare=prepare), lambda: 30.0, lambda _: ()
     )
-    desired = provider(gke).build_desired(LEADER)
+    desired = provider(gke).build_desired(*LEADER)
     if step == "provision_slice":
         pools.create(desired)
     else:

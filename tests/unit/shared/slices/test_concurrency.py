@@ -9,14 +9,15 @@ import pytest
 
 from shared.base import backoff
 from shared.slices import concurrency
-from shared.slices.provider import Owner, Slice, SliceState
+from shared.slices.provider import Slice, SliceState
+from shared.slices.units import Unit
 from tests.support.builders import NOW
 
 MINUTE = timedelta(minutes=1)
 
 
 def slices(*states: SliceState) -> list[Slice]:
-    owner = Owner("default", "train", "job")
+    owner = Unit("JobSet", "default", "train", "job")
     return [Slice(f"slice-{index}", owner, "", state) for index, state in enumerate(states)]
 
 

@@ -9,13 +9,14 @@ import pytest
 import yaml
 
 from shared.base.slice_names import job_key
-from shared.slices.jobsets import (
-    find_fence_violation,
-    find_foreign_key,
-    find_leader,
+from shared.slices.kinds import find_leader
+from shared.slices.kinds.jobset import (
+    JOBSET,
 )
-from shared.slices.units import find_split_violation, read_demand
+from shared.slices.kinds.kind import find_fence_violation
+from shared.slices.units import Controller, Unit, find_split_violation
 from tests.support.builders import DATA
+from tests.support.slices import asked
 
 DOCUMENT: dict[str, Any] = yaml.safe_load((DATA / "tpu_provisioner.yaml").read_text())
 POD: Mapping[str, Any] = DOCUMENT["fixtures"]["pod"]
@@ -87,9 +88,11 @@ def test_only_rows_that_are_known_to_be_wrong_are_corrected() -> None:
 def test_the_fields_of_a_leader_are_read_from_its_pod() -> None:
     leader = find_leader(pod(owner={"kind": "ReplicaSet", "name": "rs-1"}))
     assert leader is not None
-    assert (leader.owner_kind, leader.owner_name) == ("ReplicaSet", "rs-1")
-    assert (leader.jobset, leader.job_key, leader.chips) == ("jobset-test", "random-key", 4)
-    assert (leader.accelerator, leader.topology) == ("tpu-v5p-slice", "8x16x16")
+    demand, unit = leader.demand, JOBSET.find_unit(leader.demand)
+    assert demand.controller == Controller("ReplicaSet", "rs-1", "")
+    assert unit == Unit("JobSet", "default", "jobset-test", "rs-1")
+    assert (demand.chips, demand.accelerator) == (4, "tpu-v5p-slice")
+    assert (demand.topology, demand.hosts) == ("8x16x16", 512)
 
 
 @pytest.mark.parametrize("value", ["true", "True", "YES", " on ", "1"])
@@ -150,9 +153,7 @@ KEYS: dict[str, tuple[dict[str, Any], str | None]] = {
 @pytest.mark.parametrize("case", KEYS.values(), ids=KEYS)
 def test_the_key_of_another_job_is_a_violation(case: tuple[dict[str, Any], str | None]) -> None:
     change, violation = case
-    leader = find_leader(pod(**change))
-    assert leader is not None
-    assert find_foreign_key(leader) == violation
+    assert JOBSET.find_pod_violation(*asked(pod(**change))) == (violation or "")
 
 
 EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
@@ -178,9 +179,8 @@ def test_pods_of_other_jobs_are_kept_from_several_hosts_by(
     case: tuple[dict[str, Any], bool],
 ) -> None:
     change, is_fenced = case
-    leader = find_leader(pod(**change))
-    assert leader is not None
-    assert (find_fence_violation(leader) is None) is is_fenced
+    demand, _ = asked(pod(**change))
+    assert (find_fence_violation(JOBSET, demand) == "") is is_fenced
 
 
 V6E, V7X = "tpu-v6e-slice", "tpu7x"
@@ -206,9 +206,8 @@ def test_only_on_tpu7x_containers_may_share_the_chips_of_a_host(
     ]
     item = pod(node_selector={"cloud.google.com/gke-tpu-accelerator": accelerator})
     item["spec"] |= {"containers": asking[0], "initContainers": asking[1]}
-    leader = find_leader(item)
-    assert leader is not None
-    assert find_split_violation(read_demand(leader.raw)) == (
+    demand, _ = asked(item)
+    assert find_split_violation(demand) == (
         asks
         and f"a container asks for {asks} of the host's 4 google.com/tpu: only on tpu7x can "
         "containers share them, else one must ask for all"

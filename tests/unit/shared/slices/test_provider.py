@@ -20,16 +20,16 @@ from shared.slices.by_node_pool.found_pools import read_slice
 from shared.slices.by_node_pool.provider import NodePools
 from shared.slices.provider import NameConflict
 from tests.support.builders import NOW, merge
-from tests.support.jobset_objects import options
+from tests.support.jobset_objects import options, waiting_pod
 from tests.support.reads import Reads
-from tests.unit.functions.provision_slice.objects import leader as group_leader
+from tests.support.slices import asked
 from tests.unit.shared.slices.by_node_group import objects as groups
 from tests.unit.shared.slices.by_node_pool.objects import SETTINGS, labelled, leader, pool
 
 PATH = SETTINGS.cluster_path
 DESIRED_POOL = NodePools(
     SETTINGS, cast("GkeClient", None), lambda: 1.0, lambda _: ()
-).build_desired(leader())
+).build_desired(*leader())
 OWN_POOL = pool()
 UNMANAGED, ELSEWHERE, OTHERS = (
     {**changed, "name": name}
@@ -117,9 +117,9 @@ def test_an_error_of_a_read_is_raised() -> None:
 def test_pools_of_jobsets_are_listed() -> None:
     provider, _ = node_pools((True,), **listing(FAILED, UNMANAGED, ELSEWHERE, OTHERS))
     own = replace(read_slice(FAILED), has_ready_nodes=True)
-    jobset = own.owner.jobset
-    assert provider.list_by_jobset("default", jobset) == [own]
-    assert provider.list_by_jobset("elsewhere", jobset) == [read_slice(ELSEWHERE)]
+    jobset = own.unit.owner
+    assert provider.list_by_owner("JobSet", "default", jobset) == [own]
+    assert provider.list_by_owner("JobSet", "elsewhere", jobset) == [read_slice(ELSEWHERE)]
     others = [read_slice(ELSEWHERE), read_slice(OTHERS)]
     assert list(provider.list_all()) == [own, *others]
     assert list(provider.list_all("elsewhere")) == [read_slice(ELSEWHERE)]
@@ -186,7 +186,7 @@ def test_the_release_deadline_is_written_with_the_etag_of_the_pool(etag: str) ->
 
 # Slices that are TPUNodeGroups
 
-DESIRED_GROUP = build_desired_slice(group_leader(), options())
+DESIRED_GROUP = build_desired_slice(*asked(waiting_pod()), options())
 OWN = groups.group()
 FOREIGN = merge(OWN, {"metadata": {"labels": None}})
 
@@ -198,7 +198,7 @@ def group_slices(**answers: Any) -> tuple[GroupSlices, Reads]:
 
 def test_the_group_of_a_job_is_found() -> None:
     provider, _ = group_slices(find_group=OWN, get_jobset_options=options())
-    found = provider.find(provider.build_desired(group_leader()))
+    found = provider.find(provider.build_desired(*asked(waiting_pod())))
     assert found == replace(groups.read({}), is_selected=True)
     assert provider.get("default", OWN["metadata"]["name"]) == groups.read({})
 
@@ -212,10 +212,10 @@ def test_a_job_without_a_group_has_no_slice() -> None:
 @pytest.mark.parametrize(
     "raw, owner, description",
     [
-        (FOREIGN, DESIRED_GROUP.owner, "for a JobSet"),
+        (FOREIGN, DESIRED_GROUP.unit, "for a workload"),
         (
             OWN,
-            replace(DESIRED_GROUP.owner, job="x"),
+            replace(DESIRED_GROUP.unit, member="x"),
             "the TPUNodeGroup of Job train-workers-0 of JobSet train",
         ),
     ],
@@ -224,7 +224,7 @@ def test_a_group_of_another_owner_with_the_name_of_the_slice_is_a_conflict(
     raw: Any, owner: Any, description: str
 ) -> None:
     provider, _ = group_slices(find_group=raw)
-    found = provider.find(replace(DESIRED_GROUP, owner=owner))
+    found = provider.find(replace(DESIRED_GROUP, unit=owner))
     assert isinstance(found, NameConflict)
     assert found.name == DESIRED_GROUP.name
     assert found.description.endswith(description)
@@ -245,7 +245,8 @@ def test_groups_that_are_no_slices_are_not_listed() -> None:
         return [OWN, FOREIGN]
 
     provider, _ = group_slices(list_slice_groups=listed)
-    assert provider.list_all() == provider.list_by_jobset("default", "train") == [groups.read({})]
+    assert provider.list_all() == [groups.read({})]
+    assert provider.list_by_owner("JobSet", "default", "train") == [groups.read({})]
     assert provider.list_all("default") == [groups.read({})]
     assert calls == [("",), ("default", "train"), ("default",)]
 

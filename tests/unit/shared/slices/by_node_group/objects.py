@@ -9,21 +9,19 @@ from shared.slices.by_node_group.desired_group import build_desired_slice
 from shared.slices.by_node_group.provider import (
     read_slice,
 )
-from shared.slices.jobsets import find_leader
 from shared.slices.provider import Slice
 from tests.support.builders import NOW, merge
 from tests.support.jobset_objects import options, waiting_pod
+from tests.support.slices import asked
 
 SINCE = "2026-11-20T09:30:00Z"
 
 
 def group(**change: Any) -> dict[str, Any]:
     """Return the group of the JobSet's Job as the API server returns it."""
-    leader = find_leader(waiting_pod())
-    assert leader is not None
     read = {"metadata": {"uid": "u", "resourceVersion": "5", "creationTimestamp": SINCE}}
     manifest: dict[str, Any] = merge(
-        merge(build_desired_slice(leader, options()).body, read), change
+        merge(build_desired_slice(*asked(waiting_pod()), options()).body, read), change
     )
     return manifest
 

@@ -12,11 +12,12 @@ import yaml
 from shared.base.slice_names import job_key
 from shared.node_groups.node_group import InstanceConfig, parse
 from shared.slices.by_node_group.desired_group import build_desired_slice
-from shared.slices.jobsets import Leader, find_leader
-from shared.slices.provider import DesiredSlice, Owner
-from shared.slices.units import InputError
+from shared.slices.kinds.jobset import find_key_violation
+from shared.slices.provider import DesiredSlice
+from shared.slices.units import Demand, InputError, Unit
 from tests.support.builders import CLUSTER, readable
 from tests.support.jobset_objects import NAMESPACE, options, selector, waiting_pod
+from tests.support.slices import asked
 from tests.support.specs import shapes
 
 NAME = "train-bfcf5ebea76efcf5"
@@ -30,10 +31,8 @@ EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
 ZONE = "topology.kubernetes.io/zone"
 
 
-def leader(chips: int = 4, **change: Any) -> Leader:
-    found = find_leader(waiting_pod(chips, **change))
-    assert found is not None
-    return found
+def leader(chips: int = 4, **change: Any) -> tuple[Demand, Unit]:
+    return asked(waiting_pod(chips, **change))
 
 
 def selecting(**labels: str) -> dict[str, Any]:
@@ -46,7 +45,11 @@ def annotated(**annotations: str) -> dict[str, Any]:
 
 
 def build_desired(change: dict[str, Any] | None = None, **template: Any) -> DesiredSlice:
-    return build_desired_slice(leader(**(change or {})), options(**template))
+    demand, unit = leader(**(change or {}))
+    violation = find_key_violation(demand, unit)
+    if violation:
+        raise InputError(violation)
+    return build_desired_slice(demand, unit, options(**template))
 
 
 def spec(change: dict[str, Any] | None = None, **template: Any) -> Any:
@@ -59,7 +62,7 @@ def node_labels(change: dict[str, Any] | None = None, **template: Any) -> Any:
 
 def test_a_group_has_the_fields_of_the_template_and_of_the_pod() -> None:
     one = build_desired(selecting(**{"job-key": KEY, "team": "red"}))
-    assert (one.name, one.owner) == (NAME, Owner(NAMESPACE, "train", "train-workers-0"))
+    assert (one.name, one.unit) == (NAME, Unit("JobSet", NAMESPACE, "train", "train-workers-0"))
     assert one.size == "4 hosts of ct6e-standard-4t (4x4)"
     assert one.body == {
         "apiVersion": "tpu.google.com/v1alpha1",
@@ -105,7 +108,7 @@ def test_a_pod_can_request_each_documented_shape(
 ) -> None:
     family, chips = machine_type.split("-")[0], int(machine_type.split("-")[2][0])
     requested = selector(ACCELERATOR_OF[family], topology)
-    one = build_desired_slice(leader(chips, spec={"nodeSelector": requested}), options())
+    one = build_desired_slice(*leader(chips, spec={"nodeSelector": requested}), options())
     manifest = {**one.body, "metadata": {**one.body["metadata"], "uid": "u"}}
     manifest["metadata"]["creationTimestamp"] = "2026-11-20T10:00:00Z"
     group = readable(parse(manifest, CLUSTER))
@@ -116,14 +119,16 @@ def test_a_pod_can_request_each_documented_shape(
 
 
 def test_a_pod_with_eight_chips_gets_a_slice_of_one_host() -> None:
-    one = build_desired_slice(leader(8, spec={"nodeSelector": selector(topology="2x4")}), options())
+    one = build_desired_slice(
+        *leader(8, spec={"nodeSelector": selector(topology="2x4")}), options()
+    )
     assert one.size == "1 host of ct6e-standard-8t (2x4)"
     assert one.body["spec"]["targetSizePolicyMode"] == "INDIVIDUAL"
 
 
 def test_a_job_key_of_five_characters_is_long_enough() -> None:
     labels = {"jobset.sigs.k8s.io/job-key": KEY[:5]}
-    assert build_desired({"metadata": {"labels": labels}}).name == f"train-{KEY[:5]}"
+    assert build_desired({"metadata": {"labels": labels}}).name == NAME
 
 
 PROVISIONING_MODELS: dict[str, tuple[dict[str, str], dict[str, Any], dict[str, Any]]] = {
@@ -492,14 +497,14 @@ def test_an_impossible_value_of_a_pod_or_a_template_is_an_input_error(
 )
 def test_an_invalid_template_is_reported(text: str, message: str) -> None:
     with pytest.raises(InputError) as raised:
-        build_desired_slice(leader(), {"template": text})
+        build_desired_slice(*leader(), {"template": text})
     assert str(raised.value).startswith(f"{TEMPLATE} {message}")
 
 
 def test_an_annotation_of_the_pod_selects_another_template() -> None:
     change = annotated(**{"tpu-functions.dev/slice-template": "east"})
     east = options(spec={"nodeLocation": "us-east5-b"})["template"]
-    one = build_desired_slice(leader(**change), {**options(), "template.east": east})
+    one = build_desired_slice(*leader(**change), {**options(), "template.east": east})
     assert one.body["spec"]["nodeLocation"] == "us-east5-b"
 
 

@@ -18,10 +18,11 @@ from shared.slices.by_node_group.provider import (
     is_selected,
     read_slice,
 )
-from shared.slices.jobsets import find_leader
-from shared.slices.provider import Owner, Slice, SliceState
+from shared.slices.provider import Slice, SliceState
+from shared.slices.units import Unit
 from tests.support.builders import NOW, merge
 from tests.support.jobset_objects import options, waiting_pod
+from tests.support.slices import asked
 from tests.unit.shared.slices.by_node_group.objects import SINCE, group, read
 
 MOMENT = datetime(2026, 11, 20, 9, 30, tzinfo=UTC)
@@ -47,7 +48,7 @@ def test_a_slice_is_read() -> None:
     found = read_slice(manifest, NOW)
     assert found == Slice(
         name="train-bfcf5ebea76efcf5",
-        owner=Owner("default", "train", "train-workers-0"),
+        unit=Unit("JobSet", "default", "train", "train-workers-0"),
         hash=manifest["metadata"]["annotations"]["tpu-functions.dev/slice-hash"],
         state=SliceState.PROVISIONING,
         is_self_healing=True,
@@ -188,10 +189,9 @@ def test_a_failed_group_of_another_template_has_an_outdated_template(
     case: tuple[dict[str, Any], bool],
 ) -> None:
     change, is_outdated = case
-    leader = find_leader(waiting_pod())
-    assert leader is not None
+    demand, unit = asked(waiting_pod())
     assert (
-        has_outdated_template(group(**change), build_desired_slice(leader, options()))
+        has_outdated_template(group(**change), build_desired_slice(demand, unit, options()))
         is is_outdated
     )
 
@@ -226,9 +226,8 @@ def test_a_pod_selects_a_group_only_if_the_group_has_the_required_labels(
     case: tuple[dict[str, Any], dict[str, str | None], bool],
 ) -> None:
     change, existing_labels, is_expected = case
-    leader = find_leader(waiting_pod(**change))
-    assert leader is not None
-    desired = build_desired_slice(leader, options(spec={"nodeLabels": {"rack": "a"}}))
+    demand, unit = asked(waiting_pod(**change))
+    desired = build_desired_slice(demand, unit, options(spec={"nodeLabels": {"rack": "a"}}))
     found = merge(desired.body, {"spec": {"nodeLabels": existing_labels}})
     assert is_selected(found, desired) is is_expected
 

@@ -12,9 +12,10 @@ from shared.ports.gke_settings import GkeSettings, read_gke_settings
 from shared.slices.by_node_pool.desired_pool import (
     build_desired_slice,
 )
-from shared.slices.jobsets import Leader, find_leader
 from shared.slices.selectors import SPOT
+from shared.slices.units import Demand, Unit
 from tests.support.builders import DATA
+from tests.support.slices import asked
 
 DOCUMENT: dict[str, Any] = yaml.safe_load((DATA / "tpu_provisioner.yaml").read_text())
 POD: dict[str, Any] = DOCUMENT["fixtures"]["pod"]
@@ -73,14 +74,12 @@ def pod(**change: Any) -> dict[str, Any]:
     }
 
 
-def leader(**change: Any) -> Leader:
-    found = find_leader(pod(**change))
-    assert found is not None
-    return found
+def leader(**change: Any) -> tuple[Demand, Unit]:
+    return asked(pod(**change))
 
 
 def body(settings: GkeSettings = SETTINGS, **change: Any) -> dict[str, Any]:
-    return dict(build_desired_slice(leader(**change), settings).body)
+    return dict(build_desired_slice(*leader(**change), settings).body)
 
 
 def pool(**change: Any) -> dict[str, Any]:

@@ -33,9 +33,10 @@ from shared.slices.by_node_pool.found_pools import (
     read_older,
     read_slice,
 )
-from shared.slices.provider import NameConflict, Owner, Slice, SliceState
+from shared.slices.kinds.jobset import find_key_violation
+from shared.slices.provider import NameConflict, Slice, SliceState
 from shared.slices.selectors import COPY_LABELS, SPOT
-from shared.slices.units import InputError
+from shared.slices.units import InputError, Unit
 from tests.support.builders import DATA
 from tests.unit.shared.slices.by_node_pool.objects import (
     DOCUMENT,
@@ -56,15 +57,18 @@ HASH = "google.com/tpu-provisioner-nodepool-hash"
 
 
 def get_input_error(settings: GkeSettings = SETTINGS, **change: Any) -> str:
+    violation = find_key_violation(*leader(**change))
+    if violation:
+        return violation
     with pytest.raises(InputError) as raised:
-        build_desired_slice(leader(**change), settings)
+        build_desired_slice(*leader(**change), settings)
     return str(raised.value)
 
 
 # Pools as TPU Provisioner creates them
 
 DIFFERS: dict[str, dict[str, Any]] = {
-    "nodepool-simple": {"name": "jobset-test-random-key"},
+    "nodepool-simple": {"name": "jobset-test-78c32d3b806d5259"},
     "nodepool-spot": {"given": {"tolerations": [TOLERATION]}},
     "nodepool-selector-system-label-copied": {"config.labels_added": {}},
     "nodepool-service-account-annotation-empty": {"config.serviceAccount": "default-sa"},
@@ -81,7 +85,7 @@ _ON_DEMAND = (
     "selector must be taken out, as the admission of Jobs does where FORCE_ON_DEMAND is set there too"
 )
 INPUT_ERRORS: dict[str, str] = {
-    "nodepool-selector-google-prefix-not-copied": "the Pod's nodeSelector has cloud.google.com/gke-nodepool=x, and the Nodes of its pool would have cloud.google.com/gke-nodepool=jobset-test-random-key: it must be taken out",
+    "nodepool-selector-google-prefix-not-copied": "the Pod's nodeSelector has cloud.google.com/gke-nodepool=x, and the Nodes of its pool would have cloud.google.com/gke-nodepool=jobset-test-78c32d3b806d5259: it must be taken out",
     "nodepool-v6e-4x4-16-chips": "the Pod asks for 16 of google.com/tpu: a host of tpu-v6e-slice has 1, 4 or 8, all of which the Pod must ask for",
     "nodepool-spot-forced-on-demand": _ON_DEMAND.format("cloud.google.com/gke-spot"),
     "nodepool-force-on-demand-selector-stays": _ON_DEMAND.format("cloud.google.com/gke-spot"),
@@ -159,7 +163,7 @@ def test_each_row_that_is_known_to_be_wrong_has_a_difference_and_each_other_one_
 @pytest.mark.conformance("hash-value-base-pod")
 def test_a_pool_is_requested_with_these_fields() -> None:
     assert body() == {
-        "name": "jobset-test-random-key",
+        "name": "jobset-test-78c32d3b806d5259",
         "initialNodeCount": 512,
         "locations": ["us-east5-a"],
         "config": {
@@ -183,12 +187,12 @@ def test_a_pool_is_requested_with_these_fields() -> None:
 
 
 def test_a_desired_slice_has_owner_size_and_hash() -> None:
-    desired = build_desired_slice(leader(), SETTINGS)
-    assert desired.owner == Owner("default", "jobset-test", "jobset-test-job-1-0")
+    desired = build_desired_slice(*leader(), SETTINGS)
+    assert desired.unit == Unit("JobSet", "default", "jobset-test", "jobset-test-job-1-0")
     assert desired.size == "512 hosts of ct5p-hightpu-4t (8x16x16)"
     assert desired.hash == desired.body["config"]["labels"][HASH]
     single = build_desired_slice(
-        leader(node_selector=_selector("tpu-v6e-slice", "2x4"), tpu=8), SETTINGS
+        *leader(node_selector=_selector("tpu-v6e-slice", "2x4"), tpu=8), SETTINGS
     )
     assert single.size == "1 host of ct6e-standard-8t (2x4)"
 
@@ -390,7 +394,7 @@ def test_an_invalid_field_of_a_pod_is_an_input_error_with_the_valid_values(
 @pytest.mark.parametrize(
     "key, fits, does_not",
     [
-        ("cloud.google.com/gke-nodepool", "jobset-test-random-key", "x"),
+        ("cloud.google.com/gke-nodepool", "jobset-test-78c32d3b806d5259", "x"),
         ("cloud.google.com/gke-accelerator-count", "4", "8"),
         ("node.kubernetes.io/instance-type", "ct5p-hightpu-4t", "ct5p-hightpu-8t"),
         ("topology.kubernetes.io/region", "us-east5", "us-east1"),
@@ -676,8 +680,8 @@ def test_the_key_of_a_job_and_the_name_of_its_slice_are_kept_over_restarts() -> 
     assert job_key("default", "test-job") == ROWS["name-job-key-algorithm"]["expect"]["job_key"]
     again = {"jobset.sigs.k8s.io/restart-attempt": "3"}
     assert build_desired_slice(
-        leader(labels=again, annotations=again), SETTINGS
-    ) == build_desired_slice(leader(), SETTINGS)
+        *leader(labels=again, annotations=again), SETTINGS
+    ) == build_desired_slice(*leader(), SETTINGS)
 
 
 @pytest.mark.conformance("name-collision-in-one-jobset", "name-collision-two-jobsets")
@@ -739,7 +743,7 @@ HASHES: list[tuple[str, Callable[[], str], Callable[[], str], bool]] = [
 
 
 def _hash(settings: GkeSettings = SETTINGS, **change: Any) -> str:
-    return build_desired_slice(leader(**change), settings).hash
+    return build_desired_slice(*leader(**change), settings).hash
 
 
 @pytest.mark.conformance(
@@ -801,10 +805,10 @@ def test_the_message_of_a_failed_pool_contains_each_error_once() -> None:
 
 
 def test_a_pool_is_read_as_the_slice_that_was_requested() -> None:
-    desired = build_desired_slice(leader(), SETTINGS)
+    desired = build_desired_slice(*leader(), SETTINGS)
     found = read_found(pool(), desired)
     chips = desired.chips
-    assert found == Slice(desired.name, desired.owner, desired.hash, SliceState.READY, chips=chips)
+    assert found == Slice(desired.name, desired.unit, desired.hash, SliceState.READY, chips=chips)
     assert chips == 2048
 
 
@@ -817,25 +821,25 @@ def test_the_hash_of_a_pool_is_read_from_its_label() -> None:
 @pytest.mark.parametrize(
     "found, owner",
     [
-        (labelled(manager=None), "a node pool that was not created for a JobSet"),
-        (labelled(manager="another"), "a node pool that was not created for a JobSet"),
+        (labelled(manager=None), "a node pool that was not created for a workload"),
+        (labelled(manager="another"), "a node pool that was not created for a workload"),
         (labelled(parent="other-job"), "the node pool of Job default/other-job of JobSet jobset-test"),
         (labelled(namespace="other"), "the node pool of Job other/jobset-test-job-1-0 of JobSet jobset-test"),
         (labelled(name="js"), "the node pool of Job default/jobset-test-job-1-0 of JobSet js"),
-        ({"name": "jobset-test-random-key", "status": "RUNNING"}, "a node pool that was not created for a JobSet"),
+        ({"name": "jobset-test-78c32d3b806d5259", "status": "RUNNING"}, "a node pool that was not created for a workload"),
     ],
     ids=["no manager", "another manager", "another job", "another namespace", "another jobset", "no labels"],
 )  # fmt: skip
 def test_a_pool_with_the_name_and_another_owner_is_a_name_conflict(
     found: dict[str, Any], owner: str
 ) -> None:
-    desired = build_desired_slice(leader(), SETTINGS)
-    assert read_found(found, desired) == NameConflict("jobset-test-random-key", owner)
+    desired = build_desired_slice(*leader(), SETTINGS)
+    assert read_found(found, desired) == NameConflict("jobset-test-78c32d3b806d5259", owner)
 
 
 def test_a_pod_that_selects_its_pool_by_name_does_not_select_an_older_pool() -> None:
-    selected = {"cloud.google.com/gke-nodepool": "jobset-test-random-key"}
-    desired = build_desired_slice(leader(node_selector=selected), SETTINGS)
+    selected = {"cloud.google.com/gke-nodepool": "jobset-test-78c32d3b806d5259"}
+    desired = build_desired_slice(*leader(node_selector=selected), SETTINGS)
     current = read_found({**desired.body, "status": "RUNNING"}, desired)
     older = read_older({**desired.body, "name": "jobset-test-75973"}, desired)
     assert isinstance(current, Slice)
@@ -864,7 +868,7 @@ def test_a_pod_selects_a_pool_only_if_the_pool_has_the_required_labels(
     case: tuple[dict[str, Any], dict[str, str | None], bool], name: str
 ) -> None:
     change, existing_labels, is_expected = case
-    desired = build_desired_slice(leader(**change), SETTINGS)
+    desired = build_desired_slice(*leader(**change), SETTINGS)
     found = json.loads(json.dumps({**desired.body, "status": "RUNNING"}))
     found["name"] = name or desired.name
     labels = {**found["config"]["labels"], **existing_labels}
@@ -880,21 +884,21 @@ def test_a_pod_selects_a_pool_only_if_the_pool_has_the_required_labels(
 @pytest.mark.parametrize(
     "labels, owner",
     [
-        ({"google.com/tpu-provisioner-jobset-name": "js", "google.com/tpu-provisioner-jobset-namespace": "ns"}, Owner("ns", "js", "")),
-        ({"google.com/tpu-provisioner-jobset-name": "js", "google.com/tpu-provisioner-parent-namespace": "ns"}, Owner("ns", "js", "")),
-        ({"provisioner-nodepool-id": "js"}, Owner("default", "js", "")),
+        ({"google.com/tpu-provisioner-jobset-name": "js", "google.com/tpu-provisioner-jobset-namespace": "ns"}, Unit("JobSet", "ns", "js", "")),
+        ({"google.com/tpu-provisioner-jobset-name": "js", "google.com/tpu-provisioner-parent-namespace": "ns"}, Unit("JobSet", "ns", "js", "")),
+        ({"provisioner-nodepool-id": "js"}, Unit("JobSet", "default", "js", "")),
     ],
     ids=["current labels", "no label with the JobSet's namespace", "the oldest labels"],
 )  # fmt: skip
 def test_the_owner_of_a_pool_of_tpu_provisioner_is_read_from_its_labels(
-    labels: dict[str, str], owner: Owner
+    labels: dict[str, str], owner: Unit
 ) -> None:
     found = {"name": "js-75973", "config": {"labels": labels}}
     assert not is_managed(found)
     labels = {"google.com/nodepool-manager": "tpu-provisioner", **labels}
     found = {"name": "js-75973", "config": {"labels": labels}}
     assert is_managed(found)
-    assert read_slice(found).owner == owner
+    assert read_slice(found).unit == owner
 
 
 @pytest.mark.parametrize(
@@ -905,11 +909,11 @@ def test_the_owner_of_a_pool_of_tpu_provisioner_is_read_from_its_labels(
 def test_a_pool_of_tpu_provisioner_is_the_jobs_although_a_copied_label_names_another_jobset(
     copied: dict[str, str],
 ) -> None:
-    desired = build_desired_slice(leader(), SETTINGS)
+    desired = build_desired_slice(*leader(), SETTINGS)
     labels = {**desired.body["config"]["labels"], **copied}
-    name = older_name(desired.owner)
+    name = older_name(desired.unit)
     found = {**desired.body, "name": name, "config": {**desired.body["config"], "labels": labels}}
-    assert read_slice(found).owner == desired.owner
+    assert read_slice(found).unit == desired.unit
     assert read_older(found, desired) is not None
 
 

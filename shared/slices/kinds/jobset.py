@@ -1,0 +1,306 @@
+"""JobSets: their Jobs are units.
+
+JobSet sets its keys as labels and as annotations, on Jobs and on Pods. A Job's ``job-key`` is the SHA-1
+of ``namespace/name`` in hex. It is the same after restarts and unique in the cluster.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+from datetime import datetime, timedelta
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from shared.base import names
+from shared.base.documents import Document, read_mapping, read_mappings, read_texts
+from shared.base.pods import find_controller, parse_count
+from shared.base.slice_names import JOB_KEY_SELECTOR, job_key, slice_name
+from shared.ports.errors import CallError
+from shared.slices.kinds.kind import (
+    Claim,
+    Found,
+    Rules,
+    find_suspension_time,
+    find_transition_time,
+    find_true,
+    is_suspended,
+)
+from shared.slices.units import Demand, Need, Unit, UnitState, has_opted_out
+
+if TYPE_CHECKING:
+    from shared.ports.kubernetes.cluster import Cluster
+
+EXCLUSIVE_TOPOLOGY = "alpha.jobset.sigs.k8s.io/exclusive-topology"
+MIN_KEY = 5
+MAX_JOBS = 10_000
+"""How many Jobs of one JobSet are compared by name: users can write billions of replicas."""
+NOT_SERVED = "NotServed"
+_REPLICATED_JOB = "jobset.sigs.k8s.io/replicatedjob-name"
+FINISHED = ("Completed", "Failed")
+"""The conditions of a JobSet that has ended."""
+
+
+def find_end(jobset: Mapping[str, Any]) -> str | None:
+    """``Completed`` or ``Failed`` if a JobSet has ended, otherwise ``None``."""
+    condition = find_true(jobset, FINISHED)
+    return str(condition["type"]) if condition else None
+
+
+def find_end_time(jobset: Mapping[str, Any]) -> datetime | None:
+    """When a JobSet ended; ``None`` if that is unknown."""
+    return find_transition_time(jobset, FINISHED)
+
+
+def count_completed(jobset: Mapping[str, Any]) -> int:
+    """The number of completed Jobs in a JobSet's status; just after a restart, those of before."""
+    counts = read_mappings(read_mapping(jobset, "status"), "replicatedJobsStatus")
+    return sum(parse_count(one.get("succeeded")) or 0 for one in counts)
+
+
+def has_completed(job: Mapping[str, Any], jobset: Mapping[str, Any]) -> bool:
+    """Whether a Job of a JobSet has completed. One that JobSet creates again does not count: one that is
+    being deleted, is older than the last restart, or is of a predecessor of the same name."""
+    metadata, attempt = job["metadata"], read_mapping(jobset, "status").get("restarts") or 0
+    return (
+        bool(find_true(job, ("Complete",)))
+        and "deletionTimestamp" not in metadata
+        and read_texts(metadata, "labels").get(names.RESTART_ATTEMPT) == str(attempt)
+        and (find_controller(metadata) or {}).get("uid") == jobset["metadata"]["uid"]
+    )
+
+
+def list_replicated_jobs(jobset: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The replicated Jobs of a JobSet."""
+    return list((jobset.get("spec") or {}).get("replicatedJobs") or ())
+
+
+def has_job(jobset: Mapping[str, Any], name: str, job: str) -> bool:
+    """Whether the JobSet of this name has a Job of this name."""
+    replicated, _, index = job.rpartition("-")
+    return bool(re.fullmatch("[0-9]{1,10}", index)) and any(
+        replicated == f"{name}-{one['name']}" and int(index) < one.get("replicas", 1)
+        for one in list_replicated_jobs(jobset)
+    )
+
+
+def requests_chips(jobset: Mapping[str, Any]) -> bool:
+    """Whether Pods of the JobSet request TPU chips."""
+    jobs = read_mappings(read_mapping(jobset, "spec"), "replicatedJobs")
+    return any(
+        names.TPU_RESOURCE in read_mapping(read_mapping(container, "resources"), part)
+        for job in jobs
+        for container in read_mappings(_pod_spec(job), "containers")
+        for part in ("requests", "limits")
+    )
+
+
+class JobSetKind:
+    """The units of JobSets: their Jobs. A JobSet needs the slices of all its Jobs until it has ended."""
+
+    name = names.JOBSET_KIND
+    api_version = f"{names.JOBSET_GROUP}/{names.JOBSET_VERSION}"
+    is_always_on = True
+    exclusive_topology = EXCLUSIVE_TOPOLOGY
+    is_assigned = False
+
+    def claim(self, demand: Demand) -> Claim | None:
+        """A Pod with JobSet's annotation and a controller, normally a Job. The first leads."""
+        if not demand.annotations.get(names.JOBSET_NAME) or demand.controller is None:
+            return None
+        return Claim(self, demand.annotations.get(names.COMPLETION_INDEX) == "0")
+
+    def find_unit(self, demand: Demand) -> Unit | None:
+        job = demand.controller.name if demand.controller else ""
+        return Unit(self.name, demand.namespace, _find_jobset_name(demand), job)
+
+    def find(self, cluster: Cluster, demand: Demand) -> Found:
+        unit = self.find_unit(demand)
+        assert unit is not None
+        jobset = cluster.find_jobset(unit.namespace, unit.owner)
+        return Found(unit, UnitState(_find_pod_need(demand, unit, jobset), owner=jobset), None)
+
+    def read_states(
+        self, cluster: Cluster, units: Collection[Unit], rules: Rules
+    ) -> dict[Unit, UnitState]:
+        """JobSets are read one by one or listed; the Jobs of JobSets that count completed ones once:
+        those of the only JobSet, or all."""
+        keys = {(unit.namespace, unit.owner) for unit in units}
+        jobsets: dict[tuple[str, str], Document | None]
+        if rules.is_listed:
+            try:
+                listed = {_key(one): one for one in cluster.list_jobsets()}
+            except CallError as error:
+                if units or error.code != NOT_SERVED:
+                    raise
+                listed = {}
+            jobsets = {key: one for key, one in listed.items() if rules.deleted or key in keys}
+        else:
+            jobsets = {key: cluster.find_jobset(*key) for key in keys}
+        only = next(iter(keys)) if len(keys) == 1 else ()
+        wanted = {(unit.namespace, unit.member) for unit in units}
+        jobs: dict[tuple[str, str], Document] = {}
+        owners = [jobsets.get(key) for key in keys]
+        if any(one and not find_end(one) and count_completed(one) for one in owners):
+            with rules.best_effort():  # the end of a JobSet can be decided without its Jobs
+                for job in cluster.list_jobs(*only):
+                    if _key(job) in wanted:  # of thousands, only these are kept in memory
+                        jobs[_key(job)] = job
+        states = {
+            unit: find_state(
+                unit,
+                jobsets.get((unit.namespace, unit.owner)),
+                jobs.get((unit.namespace, unit.member)),
+                rules,
+            )
+            for unit in units
+        }
+        found = (
+            find_unit_of(rules.deleted, filter(None, jobsets.values())) if rules.deleted else None
+        )
+        if found is not None and found not in states:
+            owner = jobsets[found.namespace, found.owner]
+            states[found] = find_state(found, owner, None, rules)
+        return states
+
+    def find_pod_violation(self, demand: Demand, unit: Unit) -> str:
+        return find_key_violation(demand, unit) or find_foreign_key(demand, unit)
+
+    def names_unit(self, pod: Document, unit: Unit) -> bool:
+        metadata = read_mapping(pod, "metadata")
+        job = read_texts(metadata, "labels").get(names.JOB_NAME)
+        return (metadata.get("namespace"), job) == (unit.namespace, unit.member)
+
+    def list_pods(self, cluster: Cluster, unit: Unit) -> list[dict[str, Any]]:
+        return cluster.list_job_pods(unit.namespace, unit.member)
+
+
+JOBSET = JobSetKind()
+
+
+def _find_pod_need(demand: Demand, unit: Unit, jobset: Document | None) -> Need:
+    """Whether the Pod's JobSet needs a slice, and if not, why."""
+    if jobset is None or "deletionTimestamp" in jobset["metadata"]:
+        return Need.OWNER_GONE
+    if find_end(jobset) is not None:
+        return Need.OWNER_ENDED
+    if not has_job(jobset, unit.owner, unit.member):
+        return Need.NOT_NEEDED  # a Job that only names the JobSet gets no slice
+    job, replicated = demand.labels.get(_REPLICATED_JOB), list_replicated_jobs(jobset)
+    templates = (one["template"] for one in replicated if one["name"] == job)
+    for metadata in (holder.get("metadata") or {} for holder in (jobset, *templates)):
+        if has_opted_out(metadata.get("labels") or {}, metadata.get("annotations") or {}):
+            return Need.OPTED_OUT
+    return Need.SUSPENDED if is_suspended(jobset) else Need.NEEDED
+
+
+def find_state(
+    unit: Unit, jobset: Document | None, job: Document | None, rules: Rules
+) -> UnitState:
+    """Whether a JobSet needs the slice of its Job.
+
+    ``job``: the Job; ``None`` if the JobSet counts no completed Job or it does not exist.
+    """
+    need, why = _find_slice_need(unit, jobset, job, rules)
+    if jobset is None:
+        return UnitState(need, why)
+    since, suspended = find_end_time(jobset), find_suspension_time(jobset)
+    if since is None and suspended is not None and rules.suspended_release is not None:
+        since = suspended + rules.suspended_release
+    return UnitState(need, why, since, jobset, "deletionTimestamp" in jobset["metadata"])
+
+
+def _find_slice_need(
+    unit: Unit, jobset: Document | None, job: Document | None, rules: Rules
+) -> tuple[Need, str]:
+    name, release = f"JobSet {unit.owner}", rules.suspended_release
+    if jobset is None:
+        return Need.OWNER_GONE, f"{name} no longer exists"
+    end = find_end(jobset)
+    if end is not None:
+        return Need.OWNER_ENDED, f"{name} has ended ({end})"
+    if "deletionTimestamp" in jobset["metadata"]:
+        return Need.OWNER_GONE, f"{name} is being deleted"
+    if job is not None and has_completed(job, jobset):
+        return Need.NOT_NEEDED, f"Job {unit.member} of {name} has completed"
+    # A JobSet that was recreated may have fewer Jobs.
+    if unit not in rules.named_by_others and not has_job(jobset, unit.owner, unit.member):
+        return Need.NOT_NEEDED, f"{name} has no Job {unit.member} any more"
+    since = find_suspension_time(jobset)
+    if release and since is not None and rules.now - since >= release:
+        minutes = int((rules.now - since) / timedelta(minutes=1))
+        return Need.NOT_NEEDED, f"{name} has been suspended for {minutes} minutes"
+    return Need.SUSPENDED if is_suspended(jobset) else Need.NEEDED, ""
+
+
+def find_unit_of(wanted: str, found: Iterable[Document]) -> Unit | None:
+    """The Job of a JobSet whose slice has this name. The slice itself need not exist."""
+    for jobset in found:
+        namespace, name = _key(jobset)
+        # A cheap filter: the part of a slice's name before the Job's key follows from the JobSet's.
+        if slice_name(name, job_key("", "")).rpartition("-")[0] != wanted.rpartition("-")[0]:
+            continue
+        jobs = (
+            f"{name}-{one['name']}-{index}"
+            for one in list_replicated_jobs(jobset)
+            for index in range(one.get("replicas", 1))
+        )
+        units = (Unit(names.JOBSET_KIND, namespace, name, job) for job in islice(jobs, MAX_JOBS))
+        unit = next((one for one in units if one.slice_name == wanted), None)
+        if unit is not None:
+            return unit
+    return None
+
+
+def _key(document: Document) -> tuple[str, str]:
+    return document["metadata"]["namespace"], document["metadata"]["name"]
+
+
+def _find_jobset_name(demand: Demand) -> str:
+    """The name of a Pod's JobSet; empty if it has none."""
+    both = (demand.labels, demand.annotations)
+    return next((one[names.JOBSET_NAME] for one in both if one.get(names.JOBSET_NAME)), "")
+
+
+def find_key_violation(demand: Demand, unit: Unit) -> str:
+    """The violation of the Pod's labels about its JobSet and Job; empty if there is none."""
+    key = demand.labels.get(names.JOB_KEY, "")
+    if not re.fullmatch(r"[a-z0-9]([-.a-z0-9]*[a-z0-9])?", unit.owner):
+        return f"the Pod's {names.JOBSET_NAME} is {unit.owner!r}: it must be the name of a JobSet"
+    if not key:
+        return f"the Pod has no label {names.JOB_KEY}: JobSet sets it on the Pods of its Jobs"
+    if len(key) < MIN_KEY or not re.fullmatch("[a-z0-9-]+", key):
+        return (
+            f"the label {names.JOB_KEY} is {key!r}: it must be at least {MIN_KEY} "
+            "letters and digits, as JobSet computes it (40 hex digits)"
+        )
+    return ""
+
+
+def find_foreign_key(demand: Demand, unit: Unit) -> str:
+    """The violation if the Pod has the key of another Job; empty if it has not.
+
+    Pods select the Nodes of their slice by this key, in all namespaces: Nodes with another Job's key
+    would get that Job's Pods.
+    """
+    key, given = unit.key, demand.labels.get(names.JOB_KEY, "")
+    no_other = "slices are created only for this Job"
+    if given != key:
+        return (
+            f"the label {names.JOB_KEY} is {given!r}: for Job {unit.namespace}/"
+            f"{unit.member} JobSet computes {key}, and {no_other}"
+        )
+    selected = demand.selector.get(JOB_KEY_SELECTOR, key)
+    if selected != key:
+        return (
+            f"the Pod's nodeSelector {JOB_KEY_SELECTOR} is {selected!r}: it must be the Pod's label "
+            f"{names.JOB_KEY}, {key}: {no_other}"
+        )
+    return ""
+
+
+def _pod_spec(holder: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The Pod's spec in a replicated Job: its template is a Job's, whose template is a Pod's."""
+    for key in ("template", "spec", "template", "spec"):
+        holder = read_mapping(holder, key)
+    return holder
