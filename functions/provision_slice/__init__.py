@@ -30,7 +30,7 @@ reason is not retried through Pub/Sub: when an operation ends, the step selects 
 An Event on the Pod reports once what prevents a slice.
 """
 
-from functions.provision_slice import decide, observe, waiting
+from functions.provision_slice import decide, observe, quotas, waiting
 from shared.base.reasons import Reason
 from shared.frame.plan import Emit, NothingToDo, Plan
 from shared.frame.step import Invocation, Step
@@ -66,7 +66,7 @@ def open_pod(invocation: Invocation, is_first_observation: bool) -> SliceWork:
     work.leader = find_leader(pod)
     if work.leader is None:
         raise NothingToDo("NotWaiting")
-    if not work.leader.kind.is_always_on:
+    if not quotas.is_switched_on(work.cluster, work.leader):
         raise NothingToDo("KindOff")
     work.about = pod
     return work

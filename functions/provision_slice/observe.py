@@ -42,7 +42,8 @@ def observe(work: SliceWork) -> Observed:
     if isinstance(work.trigger, LogTrigger):
         return _observe_operation(work, work.trigger.event)
     provider = work.provider
-    leaders = waiting.find_leaders(work.cluster.list_pending_pods())
+    waits = waiting.find_leaders(work.cluster.list_pending_pods())
+    leaders = [one for one in waits if quotas.is_switched_on(work.cluster, one)]
     # Computed for the minute of the sweep's message: this run may begin later.
     due, others = list[Leader](), list[Leader]()
     for one in leaders:
@@ -137,18 +138,18 @@ def _observe_operation(work: SliceWork, event: LogEvent) -> ObservedOperation:
     elif event.method != CREATE_METHOD and not event.has_failed:
         # A deletion that has failed is left to the sweep: repeated here, it might fail in a loop.
         leader = find_leader(pod) if pod else None
-        observed = _observe_pod(work, leader) if leader else None
+        is_on = leader is not None and quotas.is_switched_on(cluster, leader)
+        observed = _observe_pod(work, leader) if leader is not None and is_on else None
     work.about = pod
     # Of the other Pods, those whose slices exist wait for the sweep.
-    leaders = waiting.find_leaders(pods)
+    leaders = [one for one in waiting.find_leaders(pods) if quotas.is_switched_on(cluster, one)]
     if leaders and provider.concurrency_limit is not None:
         slices = tuple(provider.list_all(with_nodes=False))
         found = quotas.read_quotas(work, leaders, slices)
         desired = tuple(
             (leader, one)
             for leader, one in waiting.find_leaders_without_slice(leaders, slices, provider)
-            if (quota := found.get(leader.demand.namespace)) is None
-            or quota.has_room(one, work.now)
+            if (quota := found.get(quotas.key_of(leader))) is None or quota.has_room(one, work.now)
         )
         others = waiting.PodsWithoutSlice(provider.concurrency_limit, desired, slices)
     return ObservedOperation(event, provider, observed, pod is not None, others)
@@ -203,7 +204,7 @@ def _observe_pod(work: SliceWork, leader: Leader) -> ObservedPod | ObservedImpos
     if existing is not None or observed.is_paused or observed.need is not Need.NEEDED:
         return observed
     try:
-        return replace(observed, quota=quotas.find_quota(work, kind.name, desired))
+        return replace(observed, quota=quotas.find_quota(work, kind, desired))
     except InputError as error:
         return ObservedImpossible(str(error), provider)
 

@@ -3,10 +3,11 @@
 from collections.abc import Collection, Iterable
 
 from functions.provision_slice import waiting
-from shared.base.names import JOBSET_KIND, SYSTEM_NAMESPACE
+from shared.base.names import SYSTEM_NAMESPACE
 from shared.ports.kubernetes.cluster import Cluster
-from shared.slices.kinds import Leader
-from shared.slices.limits import NAMESPACES_KEY, Limit, Limits, Quota, parse
+from shared.slices.kinds import KINDS, Leader
+from shared.slices.kinds.kind import UnitKind
+from shared.slices.limits import NAMESPACES_KEY, PLACE, Limit, Limits, Quota, parse
 from shared.slices.provider import DesiredSlice, Slice
 from shared.slices.units import InputError
 from shared.slices.work import SliceWork
@@ -15,13 +16,26 @@ from shared.slices.work import SliceWork
 def read_limits(cluster: Cluster) -> Limits:
     """The limits in the ConfigMap ``jobsets``."""
     text = cluster.get_jobset_options().get(NAMESPACES_KEY)
-    return parse(text, (JOBSET_KIND,)) if text else Limits()
+    return parse(text, tuple(kind.name for kind in KINDS)) if text else Limits()
 
 
-def find_quota(work: SliceWork, kind: str, desired: DesiredSlice) -> Quota | None:
+def is_switched_on(cluster: Cluster, leader: Leader) -> bool:
+    """Whether the Pod's kind gets slices in its namespace. True if that cannot be read: the Pod gets an
+    Event then."""
+    if leader.kind.is_always_on:
+        return True
+    try:
+        return read_limits(cluster).allows(*key_of(leader))
+    except InputError:
+        return True
+
+
+def find_quota(work: SliceWork, kind: UnitKind, desired: DesiredSlice) -> Quota | None:
     """The quota of the namespace in which a slice would be created; ``None`` if it has no limit. Raises
     `InputError`."""
-    limit = read_limits(work.cluster).find(kind, desired.unit.namespace)
+    limit = read_limits(work.cluster).find(kind.name, desired.unit.namespace)
+    if limit is None and not kind.is_always_on:
+        raise InputError(f"{PLACE} does not list {kind.name} for {desired.unit.namespace}")
     if limit is None:
         return None
     limit.check(desired.chips)
@@ -34,35 +48,42 @@ def find_quota(work: SliceWork, kind: str, desired: DesiredSlice) -> Quota | Non
     return Quota.of(limit, work.provider.list_all(limit.namespace, with_nodes=False), ledger)
 
 
+def key_of(leader: Leader) -> tuple[str, str]:
+    """The kind and the namespace of a Pod."""
+    return leader.kind.name, leader.demand.namespace
+
+
 def read_quotas(
     work: SliceWork, leaders: Iterable[Leader], slices: Collection[Slice] = ()
-) -> dict[str, Quota]:
-    """The quotas of the Pods' namespaces that have limits. A limit that cannot be read leaves no room.
-    ``slices`` are all slices, if they have been listed."""
-    limits, found = read_limits(work.cluster), dict[str, Limit]()
-    for namespace in {leader.demand.namespace for leader in leaders}:
+) -> dict[tuple[str, str], Quota]:
+    """The quotas for the Pods' kinds and namespaces that have limits. A limit that cannot be read leaves
+    no room. ``slices`` are all slices, if they have been listed."""
+    limits, found = read_limits(work.cluster), dict[tuple[str, str], Limit]()
+    for key in set(map(key_of, leaders)):
         try:
-            limit = limits.find(JOBSET_KIND, namespace)
+            limit = limits.find(*key)
         except InputError:
-            limit = Limit(namespace, frozenset(), 0)
+            limit = Limit(key[1], frozenset(), 0)
         if limit is not None:
-            found[namespace] = limit
+            found[key] = limit
     if not found:
         return {}
     ledger = work.cluster.find_slice_ledger() or {}
     slices = slices or tuple(work.provider.list_all(with_nodes=False))
-    return {name: Quota.of(limit, slices, ledger) for name, limit in found.items()}
+    return {key: Quota.of(limit, slices, ledger) for key, limit in found.items()}
 
 
 def select_with_room(work: SliceWork, leaders: Collection[Leader]) -> list[Leader]:
     """In each namespace with a limit, as many of these Pods as it may have more slices."""
     selected: list[Leader] = []
-    for name, quota in read_quotas(work, leaders).items() if leaders else ():
-        own = (one for one in leaders if one.demand.namespace == name)
+    for key, quota in read_quotas(work, leaders).items() if leaders else ():
+        own, room = [one for one in leaders if key_of(one) == key], quota.count_room(work.now)
         fitting = [
             leader
             for leader, desired in waiting.find_leaders_without_slice(own, (), work.provider)
             if desired.name not in quota.existing and quota.has_room(desired, work.now)
         ]
-        selected += waiting.select_leaders(fitting, quota.count_room(work.now), work.now)
+        selected += waiting.select_leaders(fitting, room, work.now)
+        # Of Pods that are interchangeable, those that have waited longest have the slices that exist.
+        selected += [one for one in reversed(own) if one.kind.is_assigned][:room]
     return selected

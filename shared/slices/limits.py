@@ -10,6 +10,7 @@ import json
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from functools import lru_cache
 from typing import Any
 
 from shared.base.documents import Document, parse_json, parse_yaml, read_mapping, read_texts
@@ -77,7 +78,8 @@ class Limits:
         return self.find(kind, namespace) is not None
 
 
-def parse(text: str, kinds: Collection[str]) -> Limits:
+@lru_cache(maxsize=1)
+def parse(text: str, kinds: tuple[str, ...]) -> Limits:
     """Read the key. ``kinds`` are those that there are."""
     try:
         found = parse_yaml(text)
@@ -123,9 +125,13 @@ class Quota:
 
     @classmethod
     def of(cls, limit: Limit, slices: Iterable[Slice], ledger: Document) -> "Quota":
-        """The quota of the limit's namespace, whose slices are among these."""
+        """The quota of the limit's namespace, whose slices are among these. Those of JobSets count only
+        if JobSets are listed."""
         own = (one for one in slices if one.unit.namespace == limit.namespace)
-        return cls(limit, {one.name: one.chips for one in own}, ledger)
+        counted = (
+            one for one in own if one.unit.kind in limit.kinds or one.unit.kind != JOBSET_KIND
+        )
+        return cls(limit, {one.name: one.chips for one in counted}, ledger)
 
     def find_used(self, now: datetime) -> Mapping[str, int]:
         """The chips of the slices that exist or are reserved, by name."""

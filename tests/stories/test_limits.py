@@ -12,10 +12,11 @@ from random import Random
 import pytest
 
 from shared.settings import GKE, TPU_NODE_GROUP
+from shared.slices.kinds.jobset import JobSetKind
 from tests.faults.crashes import Point, is_write, kind, run_scenario
 from tests.faults.jobsets import SETTINGS, running, slices
 from tests.stories.helpers import HOUR, MINUTE, PrintFigure
-from tests.stories.jobsets import JOBSETS, OPTIONS, RUNS_FOREVER, SECOND, apply, pods, until
+from tests.stories.jobsets import JOBSETS, MERGE, OPTIONS, RUNS_FOREVER, SECOND, apply, pods, until
 from tests.support import jobset_objects as objects
 from tests.support import turns
 from tests.support.harness import Harness, ProcessKilled
@@ -182,6 +183,23 @@ def test_a_slice_that_is_released_is_replaced_by_the_next_within_two_minutes(pro
         until(harness, lambda: running(harness) == 2)
     assert harness.most == 2
     assert sorted(limit_events(harness).values()) == [1, 1, 1]
+
+
+def test_a_kind_that_needs_a_switch_gets_slices_only_in_namespaces_that_list_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(JobSetKind, "is_always_on", False)
+    harness = LimitedHarness(TPU_NODE_GROUP, "{kinds: [JobSet], slices: 1}")
+    options = f"{OPTIONS}/jobsets"
+    listed = harness.simulation.admin("GET", options)["data"]["namespaces"]
+    for text in ("other: {kinds: [JobSet], slices: 1}", listed):
+        harness.simulation.admin("PATCH", options, {"data": {"namespaces": text}}, **MERGE)
+        if text is not listed:
+            apply(harness, objects.small_jobset())
+        harness.run_for(2 * MINUTE)
+        assert len(slices(harness)) == (text is listed)
+        decisions = {answer.outcome for step, answer in harness.answers if step == STEP}
+        assert ("KindOff" in decisions, "Creating" in decisions) == (True, text is listed)
 
 
 def one_after_the_other(harness: Harness) -> list[int]:

@@ -28,6 +28,7 @@ from shared.base.names import JOBSET_KIND
 from shared.base.slice_names import job_key, slice_name
 from shared.base.timestamps import render_time
 from shared.ports.errors import CallError
+from shared.slices.kinds.jobset import JobSetKind
 from shared.slices.provider import Slice
 from shared.slices.units import InputError, Need, Unit
 from shared.slices.work import SliceWork
@@ -428,6 +429,33 @@ def test_a_pod_whose_quota_cannot_be_found_gets_no_slice(case: tuple[dict[str, A
     assert isinstance(observed, ObservedImpossible)
     assert observed.message.startswith(message)
     assert not observed.has_opted_out
+
+
+def test_a_pod_of_a_kind_that_is_off_gets_no_slice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(JobSetKind, "is_always_on", False)
+    work, _ = reading_slices(SliceWork, POD_RESYNC, POD_ANSWERS, leader=LEADER)
+    observed = provision_slice.observe.observe(work)
+    assert isinstance(observed, ObservedImpossible)
+    assert (
+        observed.message
+        == "the key namespaces of the ConfigMap tpu-functions/jobsets does not list JobSet for default"
+    )
+    for trigger, count in (
+        (replace(SWEEP, at=NOW + timedelta(minutes=1)), 0),
+        (operation("delete", POOL), 0),
+    ):
+        work, _ = reading_slices(
+            SliceWork,
+            trigger,
+            {**POD_ANSWERS, "list_pending_pods": [OWN_POD], "list_all": []},
+            limit=5,
+        )
+        seen = provision_slice.observe.observe(work)
+        if isinstance(seen, ObservedQueue):
+            assert seen.waiting == count
+        else:
+            assert isinstance(seen, ObservedOperation)
+            assert (seen.waiting_pod, seen.others) == (None, None)
 
 
 DUE_PODS = [

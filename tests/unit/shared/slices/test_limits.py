@@ -16,7 +16,7 @@ from shared.slices.limits import RESERVED_FOR, Limit, Limits, Quota, parse
 from shared.slices.provider import DesiredSlice
 from shared.slices.units import InputError
 from tests.support.builders import NOW
-from tests.unit.functions.provision_slice.objects import DESIRED
+from tests.unit.functions.provision_slice.objects import DESIRED, READY
 
 KINDS = ("Deployment", "Job", "JobSet")
 PLACE = "the key namespaces of the ConfigMap tpu-functions/jobsets"
@@ -148,6 +148,19 @@ def test_a_reservation_keeps_those_of_others_and_drops_the_old_ones_of_all_names
     assert data is not None
     assert {name: sorted(json.loads(text)) for name, text in data.items()} == {"ns": ["a", "own"]}
     assert Quota(LIMIT, {"d": 4}, {"data": data}).show_used(NOW) == "has 3 slices with 24 chips"
+
+
+@pytest.mark.parametrize(
+    "listed, counted", [("JobSet", {"a", "b", "c"}), ("Deployment", {"b", "c"})]
+)
+def test_slices_of_jobsets_count_only_if_jobsets_are_listed(listed: str, counted: set[str]) -> None:
+    units = {"a": "JobSet", "b": "Deployment", "c": "Job"}
+    slices = [
+        replace(READY, name=name, unit=replace(READY.unit, kind=kind))
+        for name, kind in units.items()
+    ]
+    limit = Limit("default", frozenset({listed}), 4)
+    assert {*Quota.of(limit, slices, {}).existing} == counted
 
 
 @dataclass
