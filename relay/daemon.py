@@ -94,7 +94,7 @@ class Relay:
         self._cluster_id = cluster_id
         self._now = now
         self._timing = timing
-        self._outbox = Outbox(_count_skipped)
+        self._outbox = Outbox(_count_skipped, with_workloads=with_workloads)
         self._group_metrics = GroupMetrics(now)
         self._changed = asyncio.Event()
         self._backoff = Backoff(timing.first_backoff_s, timing.longest_backoff_s, rng)

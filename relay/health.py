@@ -60,7 +60,8 @@ class Health:
             metrics.PENDING.labels(step).set(self.outbox.count_pending(step))
         metrics.GROUPS.set(self.outbox.group_count)
         metrics.NODES.set(self.outbox.node_count)
-        metrics.WAITING_PODS.set(self.outbox.waiting_pod_count)
+        for unit_kind in metrics.LABELS["unit_kind"]:
+            metrics.WAITING_PODS.labels(unit_kind).set(self.outbox.waiting_pods.get(unit_kind, 0))
         metrics.JOBSETS.set(self.outbox.jobset_count)
         self.group_metrics.update_metrics()
 

@@ -14,6 +14,7 @@ from prometheus_client import Counter, Gauge, Histogram
 
 from relay.kinds import KINDS, TRIGGERED_STEPS, End
 from shared.base.reasons import Reason
+from shared.slices.kinds import KINDS as UNIT_KINDS
 
 _Metric = TypeVar("_Metric", Counter, Gauge, Histogram)
 
@@ -47,6 +48,7 @@ LABELS: Mapping[str, tuple[str, ...]] = {
     "state": tuple(GroupState),
     "reason": (READY, *Reason, NOT_REPORTED, OTHER),
     "phase": tuple(CreationPhase),
+    "unit_kind": tuple(one.name for one in UNIT_KINDS),
     "provisioning_model": ("STANDARD", "SPOT", "RESERVATION_BOUND", "FLEX_START", OTHER),
 }
 """The values of each label. The last one of some is for others. tools/pages/relay.py describes them."""
@@ -221,7 +223,10 @@ NODES = _declare(
     "Nodes in the cache: those that may belong to a TPUNodeGroup.",
 )
 WAITING_PODS = _declare(
-    Gauge, "tpu_functions_relay_waiting_pods", (), "Pods of JobSets that wait for a slice."
+    Gauge,
+    "tpu_functions_relay_waiting_pods",
+    ("unit_kind",),
+    "Pods that wait for a slice, by the kind of workload. Only the first Pod of a slice counts.",
 )
 JOBSETS = _declare(
     Gauge, "tpu_functions_relay_jobsets", (), "JobSets in the cache: those that request TPU chips."

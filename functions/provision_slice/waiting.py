@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from shared.base import backoff
-from shared.base.documents import Document
+from shared.base.documents import Document, read_mapping, read_mappings
 from shared.base.timestamps import guess_time, parse_time
 from shared.slices import concurrency
 from shared.slices.kinds import Leader, find_kind, find_leader
@@ -42,11 +42,12 @@ def is_due(leader: Leader, at: datetime, provider: Provider) -> bool:
 
 
 def find_wait_start(leader: Leader) -> datetime:
-    """When the scheduler first reported that the Pod is unschedulable."""
+    """When the scheduler first reported that the Pod is unschedulable; the creation of one that it holds
+    and that has no condition."""
     metadata = leader.demand.raw["metadata"]
     times = (
         condition.get("lastTransitionTime")
-        for condition in leader.demand.raw["status"]["conditions"]
+        for condition in read_mappings(read_mapping(leader.demand.raw, "status"), "conditions")
         if condition.get("type") == "PodScheduled"
     )
     return guess_time(next(times, None)) or parse_time(metadata["creationTimestamp"])

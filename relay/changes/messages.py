@@ -52,12 +52,18 @@ _REQUESTS = MessageSubject("", "", "", SIGNING_REQUEST_KIND)
 class Outbox:
     """The cache of the cluster, and the triggers that are pending."""
 
-    def __init__(self, on_skipped: Callable[[WatchedKind], None] = lambda _: None) -> None:
-        """``on_skipped`` is called for each object that has no identity, and so is not read."""
+    def __init__(
+        self,
+        on_skipped: Callable[[WatchedKind], None] = lambda _: None,
+        *,
+        with_workloads: bool = False,
+    ) -> None:
+        """``on_skipped`` is called for each object that has no identity, and so is not read;
+        ``with_workloads``: Pods of other workloads than JobSets are reported, too."""
         self._on_skipped = on_skipped
         self._cache = ClusterCache()
         self._triggers = PendingTriggers()
-        self._pods = WaitingPods(self._triggers)
+        self._pods = WaitingPods(self._triggers, with_workloads=with_workloads)
         self._jobsets = JobSetEnds(self._triggers)
         self._listed: set[WatchedKind] = set()
         self._minute: datetime | None = None
@@ -75,9 +81,9 @@ class Outbox:
         return len(self._cache.node_names)
 
     @property
-    def waiting_pod_count(self) -> int:
-        """The number of Pods that wait for a slice."""
-        return self._pods.count
+    def waiting_pods(self) -> Mapping[str, int]:
+        """The number of Pods that wait for a slice, by the kind of their unit."""
+        return self._pods.count_by_kind()
 
     @property
     def jobset_count(self) -> int:

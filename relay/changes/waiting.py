@@ -1,6 +1,7 @@
 """The relay's cache of the Pods that wait for a slice. Pods that need no slice are not cached."""
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -17,20 +18,22 @@ class WaitingPod:
     """A leader that waits; ``wish`` changes with each field that determines its slice."""
 
     subject: MessageSubject
+    kind: str
     wish: int
 
 
 class WaitingPods:
     """The cache, and the triggers that follow from its changes."""
 
-    def __init__(self, triggers: PendingTriggers) -> None:
+    def __init__(self, triggers: PendingTriggers, *, with_workloads: bool) -> None:
+        """``with_workloads``: all kinds are reported, not only those that need no switch."""
         self._triggers = triggers
+        self._with_workloads = with_workloads
         self._pods: dict[tuple[str, str], WaitingPod] = {}
 
-    @property
-    def count(self) -> int:
-        """The number of Pods that wait for a slice."""
-        return len(self._pods)
+    def count_by_kind(self) -> Mapping[str, int]:
+        """The number of Pods that wait for a slice, by the kind of their unit."""
+        return Counter(pod.kind for pod in self._pods.values())
 
     def is_obsolete(self, subject: MessageSubject) -> bool:
         """Whether a message about a Pod is obsolete."""
@@ -41,13 +44,13 @@ class WaitingPods:
         """A Pod has appeared or changed: it is reported once when it waits, and again when it waits for
         something else."""
         leader = find_leader(raw)
-        if leader is None:
+        if leader is None or not (self._with_workloads or leader.kind.is_always_on):
             self.forget(raw)
             return
         asked = leader.demand
         subject = MessageSubject(asked.namespace, asked.name, asked.uid, POD_KIND)
         wish = asked.labels, asked.annotations, asked.selector, asked.tolerations, asked.chips
-        pod = WaitingPod(subject, hash(json.dumps(wish, sort_keys=True)))
+        pod = WaitingPod(subject, leader.kind.name, hash(json.dumps(wish, sort_keys=True)))
         before = self._pods.get(pod.subject.key)
         if pod == before:
             return

@@ -279,7 +279,7 @@ class Harness:
         self.simulation = Simulation(
             self.clock,
             steps={step: self._serve(step) for step in self.steps},
-            outbox=_CheckedOutbox(),
+            outbox=_CheckedOutbox(with_workloads=options.workloads),
             manifests=manifests() + self._manifests_of_jobsets(),
             filters=filters(),
             cluster=cluster,

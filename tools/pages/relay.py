@@ -16,6 +16,7 @@ from relay.metrics import (
 )
 from relay.settings import VARIABLES
 from shared.base.reasons import Reason, find_entry
+from shared.slices.kinds import KINDS as UNIT_KINDS
 from tools.pages.markdown import render_table
 
 END_MEANINGS = {
@@ -58,6 +59,7 @@ _MEANINGS: Mapping[str, Mapping[str, str]] = {
         CreationPhase.NODES: "from there until every Node has joined",
         CreationPhase.READY: "from there until the slice is Ready",
     },
+    "unit_kind": {one.name: f"a {one.name}" for one in UNIT_KINDS},
     "provisioning_model": {
         "STANDARD": "on demand",
         "SPOT": "Spot VMs",

@@ -15,8 +15,10 @@ from relay.changes.messages import Outbox
 from relay.kinds import Change
 from shared.base.names import TPU_RESOURCE
 from shared.base.timestamps import render_time
-from shared.slices.units import OPT_OUT
-from tests.unit.relay.objects import START, Raw, cpu_pod, jobset, pod, projected, seconds
+from shared.slices.kinds.jobset import JOBSET, JobSetKind
+from shared.slices.kinds.kind import Claim
+from shared.slices.units import OPT_OUT, Demand
+from tests.unit.relay.objects import START, Raw, cpu_pod, held_pod, jobset, pod, projected, seconds
 
 Report = tuple[str, str, str, str, str]
 """Step, cause, kind, name and uid of a message."""
@@ -73,7 +75,7 @@ def test_other_pods_are_neither_reported_nor_cached(raw: Raw) -> None:
     outbox.changed("Pod", "ADDED", raw, START)
     outbox.changed("Pod", "MODIFIED", raw, START)
     outbox.relisted("Pod", [raw], START)
-    assert (take_reports(outbox), outbox.waiting_pod_count) == ([], 0)
+    assert (take_reports(outbox), outbox.waiting_pods) == ([], {})
 
 
 @pytest.mark.parametrize("raw", OTHER_PODS.values(), ids=OTHER_PODS.keys())
@@ -124,7 +126,7 @@ def test_a_pod_with_the_same_name_and_another_uid_is_reported() -> None:
     outbox = settled_outbox([pod()])
     outbox.relisted("Pod", [pod(uid="pod-uid-2")], START)
     assert take_reports(outbox) == [(*WAITING[:-1], "pod-uid-2")]
-    assert outbox.waiting_pod_count == 1
+    assert outbox.waiting_pods == {"JobSet": 1}
 
 
 def test_waiting_leaders_are_reported_after_a_start_and_new_ones_after_each_list() -> None:
@@ -147,7 +149,7 @@ def test_a_leader_that_no_longer_waits_is_no_longer_reported(end: Callable[[Outb
     outbox = settled_outbox()
     outbox.changed("Pod", "ADDED", pod(), START)
     end(outbox)
-    assert (take_reports(outbox), outbox.waiting_pod_count) == ([], 0)
+    assert (take_reports(outbox), outbox.waiting_pods) == ([], {})
 
 
 @pytest.mark.parametrize("end", ENDS_OF_WAITING.values(), ids=ENDS_OF_WAITING.keys())
@@ -316,9 +318,47 @@ def test_thousands_of_created_and_deleted_objects_use_no_memory_afterwards(
     assert used_bytes < 100_000
 
 
+POD_OF_REPLICA_SET = pod()
+POD_OF_REPLICA_SET["metadata"] |= {
+    "annotations": {},
+    "labels": {"app": "serve"},
+    "ownerReferences": [{"kind": "ReplicaSet", "name": "serve", "uid": "u", "controller": True}],
+}
+
+
+class AnyPod(JobSetKind):
+    """A kind that needs a switch, and claims each Pod."""
+
+    name = "Any"
+    is_always_on = False
+
+    def claim(self, demand: Demand) -> Claim | None:
+        return Claim(self, is_leader=demand.chips > 0)
+
+
+@pytest.mark.parametrize("with_workloads", [False, True], ids=["off", "on"])
+def test_pods_of_kinds_that_need_a_switch_are_reported_only_with_slice_workloads(
+    with_workloads: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shared.slices.kinds.KINDS", (JOBSET, AnyPod()))
+    outbox = Outbox(with_workloads=with_workloads)
+    outbox.relisted("Pod", [projected(pod("a", uid="1")), projected(POD_OF_REPLICA_SET)], START)
+    expected = {"JobSet": 1, "Any": 1} if with_workloads else {"JobSet": 1}
+    assert (len(take_reports(outbox)), outbox.waiting_pods) == (len(expected), expected)
+
+
+def test_a_pod_that_its_gang_holds_is_reported_once() -> None:
+    outbox = settled_outbox()
+    outbox.changed("Pod", "ADDED", projected(held_pod()), START)
+    assert take_reports(outbox) == [WAITING]
+    tried = held_pod() | {"status": pod()["status"]}
+    outbox.changed("Pod", "MODIFIED", projected(tried), seconds(60))
+    assert take_reports(outbox, 60) == []
+
+
 def test_thousands_of_unscheduled_pods_without_chips_are_not_kept_in_a_list_or_cache() -> None:
     """The selector of the watch leaves out running Pods: tests/real/relay/test_jobsets.py."""
-    outbox = Outbox()
+    outbox = Outbox(with_workloads=True)
     tracemalloc.start()
     try:
         found = [
@@ -327,7 +367,7 @@ def test_thousands_of_unscheduled_pods_without_chips_are_not_kept_in_a_list_or_c
         outbox.relisted("Pod", found[:THOUSANDS], START)
         for raw in found:
             outbox.changed("Pod", "MODIFIED", raw, START)
-        assert (take_reports(outbox), outbox.waiting_pod_count) == ([], 0)
+        assert (take_reports(outbox), outbox.waiting_pods) == ([], {})
         peak_bytes = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

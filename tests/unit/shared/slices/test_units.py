@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 from kubernetes.client import V1PodSpec
 
+from functions.provision_slice.waiting import find_wait_start
+from shared.slices.kinds import find_leader
 from shared.slices.units import waits
-from tests.unit.relay.objects import held_pod, pod
+from tests.unit.relay.objects import START, held_pod, pod
 
 SCHEDULED = [{"type": "PodScheduled", "status": "True"}]
 REFUSED = [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]
@@ -40,6 +42,16 @@ def test_a_pod_that_is_not_pending_or_is_being_deleted_does_not_wait_in_a_gang()
     gang = held_pod()["spec"]
     for raw in (pod(phase="Running"), pod(deleting=True)):
         assert waits({**raw, "spec": gang}) is None
+
+
+def test_a_held_pod_has_waited_since_its_creation() -> None:
+    """The API server writes no list of conditions into it."""
+    raw = held_pod()
+    raw["metadata"]["creationTimestamp"] = "2026-01-01T00:00:00Z"
+    del raw["status"]["conditions"]
+    leader = find_leader(raw)
+    assert leader is not None
+    assert find_wait_start(leader) == START
 
 
 def test_the_field_of_gangs_that_is_read_is_the_only_one_of_the_pinned_api() -> None:
