@@ -24,7 +24,7 @@ from shared.slices.provider import (
     Wording,
 )
 from shared.slices.units import InputError, Need, Unit, read_demand
-from shared.slices.work import SliceWork, list_jobs_on, set_trace_id
+from shared.slices.work import SliceWork, list_users, set_trace_id
 from shared.triggers.audit_log import LogEvent
 from shared.triggers.trigger import LogTrigger
 
@@ -185,7 +185,7 @@ def _observe_pod(work: SliceWork, leader: Leader) -> ObservedPod | ObservedImpos
             since = max((one for one in times if one is not None), default=work.now)
             existing = replace(existing, since=since)
         if not is_as_asked(existing, desired):
-            users = list_jobs_on(
+            users = list_users(
                 cluster, existing.name, work.now, lambda pod: is_user(pod, leader, desired)
             )
     found = found or kind.find(cluster, demand)

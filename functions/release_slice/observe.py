@@ -15,7 +15,7 @@ from shared.slices.create_or_release import SliceAction
 from shared.slices.kinds import get_kind
 from shared.slices.provider import Slice, Wording
 from shared.slices.units import Unit, UnitState
-from shared.slices.work import SliceWork, list_jobs_on, read_states, set_trace_id
+from shared.slices.work import SliceWork, list_users, read_states, set_trace_id
 from shared.triggers.audit_log import LogEvent
 from shared.triggers.message import Message
 from shared.triggers.trigger import LogTrigger, ObjectTrigger
@@ -246,7 +246,7 @@ def with_users(work: SliceWork, one: ObservedSlice) -> ObservedSlice:
         return not is_own or "deletionTimestamp" in pod["metadata"]
 
     try:
-        users = list_jobs_on(work.cluster, existing.name, work.now, is_user)
+        users = list_users(work.cluster, existing.name, work.now, is_user)
     except CallError as error:
         return replace(one, users_error=error)
     return replace(one, users=users)

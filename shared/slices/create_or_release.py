@@ -128,7 +128,7 @@ CONFLICTING = EventTemplate(
 )
 DIFFERENT_IN_USE = EventTemplate(
     "CreationFailed",
-    "{noun} {name} is not what the Pod asks for ({size}), and Pods of Job {user} run on it: it is "
+    "{noun} {name} is not what the Pod asks for ({size}), and Pods of {user} run on it: it is "
     "replaced when they have ended",
     is_warning=True,
 )
@@ -151,7 +151,7 @@ RELEASING = EventTemplate("DeletionStarted", "Deleting {noun} {name}: {why}")
 REBUILDING = EventTemplate("DeletionStarted", "Deleting {noun} {name}: {failure}")
 IN_USE = EventTemplate(
     "InUse",
-    "{noun} {name} is not deleted yet, because Pods of Job {user} run on it: it is deleted when they "
+    "{noun} {name} is not deleted yet, because Pods of {user} run on it: it is deleted when they "
     "have ended, at the latest ten minutes after the grace period of their deletion",
 )
 LOST = EventTemplate("Lost", "{noun} {name} does not recover by itself: {failure}", is_warning=True)
@@ -182,7 +182,7 @@ class Situation:
     """An observation of a slice, in the columns of the table.
 
     ``is_as_asked``: the slice is what the Pod asks for. ``is_in_use``: Pods keep it from being deleted
-    (`shared.slices.work.list_jobs_on`). ``is_paused``: nothing may be created. ``is_full``:
+    (`shared.slices.work.list_users`). ``is_paused``: nothing may be created. ``is_full``:
     the Pod's namespace may not have the slice besides those that it has. ``is_unfit``, for a Pod: the
     slice has been ready, and the Pod has waited, for so long that the Pod does not fit.
     ``is_rebuild_due``, for a slice: it has been lost for as long as `Settings.lost_rebuild` says.

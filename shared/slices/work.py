@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from shared.base.documents import read_texts
 from shared.base.names import JOB_NAME
-from shared.base.pods import list_tpu_containers
+from shared.base.pods import find_controller, list_tpu_containers
 from shared.base.timestamps import guess_time
 from shared.frame.plan import Action, Emit, NothingToDo, Plan, Send, StepRefused, Work
 from shared.frame.step import Invocation, work_fields
@@ -116,12 +117,12 @@ def build_send(step: str, messages: Sequence[Message]) -> tuple[Action, ...]:
     return (Send(step, tuple(messages)),) if messages else ()
 
 
-def list_jobs_on(
+def list_users(
     cluster: Cluster, name: str, now: datetime, is_user: Callable[[Mapping[str, Any]], bool]
 ) -> tuple[str, ...]:
-    """The Jobs whose Pods run on a slice and keep it from being deleted, because they are its users.
+    """Whose Pods run on a slice and keep it from being deleted, because they are its users.
 
-    Of many Nodes, only the first with such a Job counts: the caller asks whether there is any.
+    Of many Nodes, only the first with such a Pod counts: the caller asks whether there is any.
     """
     nodes = {node["metadata"]["name"] for node in cluster.list_nodes_of_slice(name)}
     lists: Iterable[list[dict[str, Any]]]
@@ -130,7 +131,7 @@ def list_jobs_on(
     else:
         lists = [[pod for pod in cluster.list_bound_pods() if pod["spec"]["nodeName"] in nodes]]
     for pods in lists:
-        found = tuple(find_jobs(filter(is_user, pods), now))
+        found = tuple(find_users(filter(is_user, pods), now))
         if found:
             return found
     return ()
@@ -158,8 +159,8 @@ def read_states(
     return states
 
 
-def find_jobs(pods: Iterable[Mapping[str, Any]], now: datetime) -> Iterator[str]:
-    """The Jobs of Pods with TPU chips that have not ended.
+def find_users(pods: Iterable[Mapping[str, Any]], now: datetime) -> Iterator[str]:
+    """Whose the Pods with TPU chips are that have not ended, without those of DaemonSets.
 
     A Pod whose deletion is overdue by any clock does not count: its Node may be dead.
     """
@@ -168,8 +169,12 @@ def find_jobs(pods: Iterable[Mapping[str, Any]], now: datetime) -> Iterator[str]
         end = guess_time(metadata.get("deletionTimestamp"))
         is_overdue = end is not None and now >= end + COUNTED_AFTER_GRACE
         is_there = phase in ("Pending", "Running") and not is_overdue
-        if is_there and list_tpu_containers(pod.get("spec") or {}):
-            yield f"{metadata['namespace']}/{metadata['labels'][JOB_NAME]}"
+        owner = find_controller(metadata) or {"kind": "Pod", "name": metadata.get("name")}
+        job = read_texts(metadata, "labels").get(JOB_NAME)
+        owner = {"kind": "Job", "name": job} if job else owner
+        is_counted = is_there and owner.get("kind") != "DaemonSet"
+        if is_counted and list_tpu_containers(pod.get("spec") or {}):
+            yield f"{owner.get('kind')} {metadata['namespace']}/{owner.get('name')}"
 
 
 def is_out_of_slots(error: CallError, provider: Provider) -> bool:

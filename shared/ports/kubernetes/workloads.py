@@ -40,13 +40,13 @@ class WorkloadCalls(Transport):
         return self._list(_JOBS.within(namespace), term, is_paged=True)
 
     def list_pods_on(self, node: str) -> list[dict[str, Any]]:
-        """The Pods of Jobs that are bound to a Node."""
-        return self._list_pods(_PODS, JOB_NAME, f"spec.nodeName={node}")
+        """The Pods that are bound to a Node."""
+        return self._list_pods(_PODS, "", f"spec.nodeName={node}")
 
     def list_bound_pods(self) -> Iterator[dict[str, Any]]:
-        """The Pods of Jobs that have not ended and are bound to any Node, page by page."""
+        """The Pods that have not ended and are bound to any Node, page by page."""
         here = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
-        return self._list(_PODS, JOB_NAME, here, is_paged=True)
+        return self._list(_PODS, "", here, is_paged=True)
 
     def _list_pods(self, target: Target, labels: str, fields: str = "") -> list[dict[str, Any]]:
         """The Pods with kind and apiVersion, which Events need: items of a list lack them."""

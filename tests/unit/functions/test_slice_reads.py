@@ -55,7 +55,7 @@ ANOTHER, PROVISIONING, READY, SELF_HEALING = (
 FORBIDDEN = CallError("GET pods", 403, "Forbidden", "may not list")
 SWEEP = TimeTrigger(NOW)
 SECOND, LONG_ENDED = timedelta(seconds=1), NOW - timedelta(minutes=10)
-OTHER_JOB = "default/other-job"
+OTHER_JOB = "Job default/other-job"
 
 
 def operation(method: str, name: str = SLICE.name, **more: Any) -> Trigger:
@@ -90,7 +90,7 @@ USERS: dict[str, tuple[Slice, Any, Any, Mapping[str, Any], Any]] = {
         COMPLETED,
         SETTINGS,
         {**IN_USE, "list_pods_on": [running(JOB)]},
-        (f"default/{JOB}",),
+        (f"Job default/{JOB}",),
     ),
     "a rebuild does not wait for its own Job": (
         DEGRADED,
@@ -104,7 +104,7 @@ USERS: dict[str, tuple[Slice, Any, Any, Mapping[str, Any], Any]] = {
         RUNNING,
         REBUILDS,
         {**IN_USE, "list_pods_on": [running(JOB, deletionTimestamp=render_time(NOW))]},
-        (f"default/{JOB}",),
+        (f"Job default/{JOB}",),
     ),
     "a rebuild waits for other Jobs": (DEGRADED, RUNNING, REBUILDS, IN_USE, (OTHER_JOB,)),
     "a lost slice has no users": (LOST, RUNNING, REBUILDS, {}, ()),
@@ -638,7 +638,7 @@ def test_the_pods_of_many_nodes_are_listed_by_one_call() -> None:
 
 ENDING = {"deletionTimestamp": render_time(NOW + timedelta(minutes=10))}
 OWNED = {"ownerReferences": [{"kind": "Job", "name": JOB, "uid": "older-uid", "controller": True}]}
-OWN_JOB = f"default/{JOB}"
+OWN_JOB = f"Job default/{JOB}"
 OWN_PODS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "is running": (running(JOB, **FOLLOWER), ()),
     "is ending": (running(JOB, **FOLLOWER, **ENDING), (OWN_JOB,)),

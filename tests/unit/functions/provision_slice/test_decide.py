@@ -41,7 +41,7 @@ from shared.slices.kinds.jobset import JOBSET as KIND
 from shared.slices.limits import Limit, Quota
 from shared.slices.provider import DesiredSlice, NameConflict, Slice, SliceState
 from shared.slices.units import Need
-from shared.slices.work import SliceWork, find_jobs
+from shared.slices.work import SliceWork, find_users
 from shared.triggers.audit_log import LogEvent
 from shared.triggers.message import Message
 from tests.support import jobset_objects as objects
@@ -228,7 +228,7 @@ TABLE: dict[str, tuple[PodAt, Plan]] = {
         ),
     ),
     "the slice has another hash and is in use": (
-        observed_pod(ANOTHER, users=("default/serve-workers-0",)),
+        observed_pod(ANOTHER, users=("Job default/serve-workers-0",)),
         Plan(
             "InUse",
             (
@@ -440,13 +440,24 @@ def deleted(seconds: int) -> dict[str, Any]:
     return pod
 
 
+def of_owner(kind: str | None) -> dict[str, Any]:
+    pod = on_node("Running")
+    pod["metadata"]["labels"] = {}
+    owners = [{"kind": kind, "name": "web", "controller": True}] if kind else []
+    pod["metadata"]["ownerReferences"] = owners
+    return pod
+
+
 ON_NODES: dict[str, tuple[dict[str, Any], list[str]]] = {
-    "runs": (on_node("Running"), [f"default/{JOB}"]),
-    "has not started": (on_node("Pending", "other"), ["default/other"]),
+    "runs": (on_node("Running"), [f"Job default/{JOB}"]),
+    "has not started": (on_node("Pending", "other"), ["Job default/other"]),
     "has ended": (on_node("Succeeded"), []),
+    "is of a Deployment": (of_owner("ReplicaSet"), ["ReplicaSet default/web"]),
+    "has no owner": (of_owner(None), ["Pod default/train-workers-0-0-abcde"]),
+    "is of a DaemonSet": (of_owner("DaemonSet"), []),
     "requests no chips": (without_chips(), []),
-    "is ending": (deleted(1), [f"default/{JOB}"]),
-    "is past its deletion time by less than ten minutes": (deleted(-599), [f"default/{JOB}"]),
+    "is ending": (deleted(1), [f"Job default/{JOB}"]),
+    "is past its deletion time by less than ten minutes": (deleted(-599), [f"Job default/{JOB}"]),
     "is past its deletion time by ten minutes": (deleted(-600), []),
 }
 
@@ -456,7 +467,7 @@ def test_a_pod_uses_a_slice_while_it_runs_and_requests_chips(
     case: tuple[dict[str, Any], list[str]],
 ) -> None:
     pod, jobs = case
-    assert list(find_jobs([pod], NOW)) == jobs
+    assert list(find_users([pod], NOW)) == jobs
 
 
 PODS: dict[str, tuple[dict[str, Any], bool]] = {

@@ -282,7 +282,7 @@ def test_a_slice_in_use_is_not_deleted_until_its_pods_end() -> None:
         "deletion",
     )
     plan = Plan("InUse", (Emit(in_use, once=True),))
-    users = ("default/other",)
+    users = ("Job default/other",)
     for one in (observed(DUE, None, users=users), observed(DEGRADED, RUNNING, REBUILDS, users)):
         assert decide_about(one) == about_one(one.existing, plan)
 

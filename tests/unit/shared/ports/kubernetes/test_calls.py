@@ -94,14 +94,13 @@ LISTS: dict[str, tuple[Callable[[Cluster], Any], str, dict[str, str]]] = {
     "Pods on a Node": (
         lambda one: one.list_pods_on("node"),
         "/api/v1/pods",
-        {"labelSelector": "batch.kubernetes.io/job-name", "fieldSelector": "spec.nodeName=node"},
+        {"limit": "500", "fieldSelector": "spec.nodeName=node"},
     ),
     "Pods on any Node": (
         lambda one: one.list_bound_pods(),
         "/api/v1/pods",
         {
             "limit": "500",
-            "labelSelector": "batch.kubernetes.io/job-name",
             "fieldSelector": "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed",
         },
     ),
