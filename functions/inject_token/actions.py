@@ -24,7 +24,7 @@ class SetMetadata:
     def apply(self, work: GroupWork) -> None:
         project, zone = self.spec.project, self.spec.zone
         try:
-            work.gce.set_metadata(project, zone, self.instance, self.items)
+            work.gce.set_metadata(project, zone, self.instance, self.items, work.now)
         except CallError as error:
             # Without the token: an API may quote what it rejects.
             secret, named = self.items.get(TOKEN_KEY, ""), error.of(self.instance.name)

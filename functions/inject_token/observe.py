@@ -169,14 +169,15 @@ def _read_named_vms(
 
 
 def _is_duplicate(work: GroupWork, instance: Instance) -> bool:
-    """Whether another delivery of this event has given the VM its token. If that is interrupted, its
-    message is redelivered, and later a resync finds the token unused."""
+    """Whether another delivery of this event has given the VM its token, or does so now. If that is
+    interrupted, its message is redelivered, and later a resync finds the token unused."""
     trigger, token = work.trigger, find_token(instance.metadata, work.now)
-    if not isinstance(trigger, LogTrigger) or not trigger.is_first_attempt or token is None:
+    if not isinstance(trigger, LogTrigger) or not trigger.is_first_attempt or work.is_repetition:
         return False
+    if token is None:
+        return work.gce.is_being_written(instance, work.now)
     is_young = work.now - (token.expires - TOKEN_LIFE) < UNUSED_AFTER
-    is_repetition = work.is_repetition or not has_token_of_this_start(instance, work.now)
-    return is_young and not is_repetition
+    return is_young and has_token_of_this_start(instance, work.now)
 
 
 def _find_node(work: GroupWork, group: NodeGroup, instance: Instance) -> dict[str, Any] | None:

@@ -147,13 +147,14 @@ def test_the_lifecycle_of_a_slice_stays_within_its_budget(
     assert excess(counter.cost(), allowed, counter.rejected_writes()) == {}
 
 
-def test_messages_that_are_delivered_twice_cost_few_more_calls() -> None:
+@pytest.mark.parametrize("title", ["2 hosts", "16 hosts", "64 hosts"])
+def test_messages_that_are_delivered_twice_cost_few_more_calls(title: str) -> None:
     spent = []
     for duplicates in (0.0, 1.0):
         harness = Harness(Options(pubsub=pubsub.Timings(duplicates=duplicates)))
         run_lifecycle(harness, manifest(**ONE_HOST))
         counter = CallCounter(harness)
-        run_lifecycle(harness, manifest())
+        run_lifecycle(harness, manifest(**SIZES[title]))
         spent.append(counter.cost())
         assert counter.rejected_writes() == 0
     once, twice = spent

@@ -11,6 +11,7 @@ from shared.node_groups.node_group import AnyGroup
 from shared.node_groups.status import Status
 from shared.node_groups.work import GroupWork
 from shared.ports.gce.calls import Gce
+from shared.ports.gce.values import Instance
 from shared.ports.kubernetes.cluster import Cluster
 from shared.settings import Settings
 from shared.slices.provider import Provider
@@ -32,6 +33,10 @@ class Reads:
     ) -> frozenset[str]:
         """Those that the MIG lists; by default all. Not recorded."""
         return frozenset(self.answers.get("find_member_ids", ids)) & frozenset(ids)
+
+    def is_being_written(self, _instance: Instance, _now: datetime) -> bool:
+        """By default no metadata is being written. Not recorded."""
+        return bool(self.answers.get("is_being_written", False))
 
     def __getattr__(self, call: str) -> Callable[..., Any]:
         if call not in self.answers:

@@ -37,6 +37,7 @@ from shared.ports.google_credentials import Headers
 T = TypeVar("T")
 
 PAGE_SIZE = 500
+_LONGEST_WRITE = timedelta(seconds=30)
 MEMBERS_KEPT_FOR = timedelta(minutes=1)
 """How long a process keeps the list of a MIG's members. It proves membership only: a VM that it lacks is
 searched for in a new list. Ids of VMs are never reused."""
@@ -172,13 +173,22 @@ class Gce:
         return tuple(parse_instance(instance) for page in pages for instance in page.items)
 
     def set_metadata(
-        self, project: str, zone: str, instance: Instance, items: Mapping[str, str]
+        self, project: str, zone: str, instance: Instance, items: Mapping[str, str], now: datetime
     ) -> None:
         """Start replacing a VM's metadata by ``items``, if it is unchanged since it was read."""
         listed = [{"key": key, "value": value} for key, value in sorted(items.items())]
         metadata = {"fingerprint": instance.fingerprint, "items": listed}
         named: dict[str, Any] = {"project": project, "zone": zone, "instance": instance.name}
         self._call("instances", "set_metadata_unary", metadata_resource=metadata, **named)
+        kept = self._clients.written
+        recent = {one: at for one, at in kept.items() if now - at < _LONGEST_WRITE}
+        self._clients.written = {**recent, (instance.id, instance.fingerprint): now}
+
+    def is_being_written(self, instance: Instance, now: datetime) -> bool:
+        """Whether this process has begun to write the VM's metadata, and that does not show yet: another
+        write would be rejected."""
+        begun = self._clients.written.get((instance.id, instance.fingerprint))
+        return begun is not None and now - begun < _LONGEST_WRITE
 
     def list_named(
         self, project: str, service: str, prefix: str

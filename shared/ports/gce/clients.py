@@ -22,6 +22,8 @@ class Clients(LazyClients):
 
     members: Mapping[tuple[str, str, str], tuple[datetime, frozenset[str]]] = MappingProxyType({})
     """The ids of the members of MIGs, by project, zone and name, and until when each list is kept."""
+    written: Mapping[tuple[str, str], datetime] = MappingProxyType({})
+    """Since when metadata of VMs is being written, by the VM's id and the fingerprint before."""
 
     def load_class(self, service: str) -> Callable[..., Any]:
         """Import the class of a service's client, and nothing of other services."""

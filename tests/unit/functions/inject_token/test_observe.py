@@ -183,3 +183,19 @@ def test_the_nodes_are_not_listed_if_the_status_has_just_got_their_number(
     assert isinstance(found, ObservedVms)
     assert [call for call in recorded.calls if "node" in call] == reads
     assert found.have_all_joined is not bool(reads)
+
+
+@pytest.mark.parametrize("trigger, is_left", [(ENDED, True), (REPEATED, False), (NAMED, False)])
+def test_a_vm_whose_metadata_another_delivery_is_writing_is_left_to_it(
+    trigger: Trigger, is_left: bool
+) -> None:
+    answers = {
+        "find_instance": instance(),
+        "is_being_written": True,
+        "find_node": None,
+        "get_ca_certificate": CACHED,
+    }
+    work, _ = reading_work(group(), Status(), trigger, answers)
+    found = observe(work)
+    assert isinstance(found, ObservedVms)
+    assert (found.vms == ()) is is_left

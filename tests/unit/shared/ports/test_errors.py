@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -140,7 +141,7 @@ CASES: dict[str, Case] = {
     "the members of a MIG": (gce(lambda one: one.list_managed_instances("p", "us-east5-b", "tng-a")), (FORBIDDEN, MIG, ENVIRONMENT, DENIED)),
     "a VM": (gce(lambda one: one.find_instance("p", "us-east5-b", "tng-a-b1")), (FORBIDDEN, VM, ENVIRONMENT, DENIED)),
     "a VM whose metadata have changed": (
-        gce(lambda one: one.set_metadata("p", "us-east5-b", INSTANCE, {})),
+        gce(lambda one: one.set_metadata("p", "us-east5-b", INSTANCE, {}, datetime.now(UTC))),
         (google(412, "conditionNotMet"), VM, ErrorKind.CONFLICT, None),
     ),
     "all VMs": (gce(lambda one: one.list_instances("p", "us-east5-b", "tng-a")), (FORBIDDEN, About("instances"), ENVIRONMENT, DENIED)),
