@@ -24,12 +24,14 @@ from replay.errors import FORESEEN, ReplayError, in_plain_words
 from replay.explain import Explanation
 from replay.explain import explain as explain_group
 from replay.explain_jobset import JobSetExplanation, explain_jobset
+from replay.explain_pod import PodExplanation, explain_pod
 from replay.leaks import observe_leaks
 from replay.output import (
     Format,
     print_explanation,
     print_jobset_explanation,
     print_leaks,
+    print_pod_explanation,
     print_timeline,
     say,
 )
@@ -197,10 +199,13 @@ app.add_typer(dead_letter_commands.commands, cls=TyperGroup)
 def explain(
     ctx: typer.Context,
     target: Annotated[
-        str, commands.name_argument("The group, or the JobSet.", complete_jobsets_too)
+        str, commands.name_argument("The group, the JobSet or the Pod.", complete_jobsets_too)
     ],
     is_jobset: Annotated[
         bool, typer.Option("--jobset", help="Explain the slices of the JobSet of this name.")
+    ] = False,
+    is_pod: Annotated[
+        bool, typer.Option("--pod", help="Explain why the Pod of this name gets a slice or none.")
     ] = False,
     output: commands.Output = Format.TABLE,
 ) -> None:
@@ -214,15 +219,23 @@ def explain(
     slice, and what release_slice would do for each slice of the JobSet. JOBSET_PROVIDER must be set,
     and for node pools also their settings.
 
+    With --pod, it shows why a Pod gets a slice or none.
+
     \b
     Examples:
       kubectl tng explain default/my-slice
       kubectl tng explain default/my-slice --output json | jq .ready
       kubectl tng explain default/my-jobset --jobset
+      kubectl tng explain default/my-pod --pod
     """
     namespace, name = commands.parse_target(target)
-    explanation: Explanation | JobSetExplanation
-    if is_jobset:
+    explanation: Explanation | JobSetExplanation | PodExplanation
+    if is_pod and is_jobset:
+        raise typer.BadParameter("--jobset and --pod exclude each other", param_hint="--pod")
+    if is_pod:
+        explanation = explain_pod(commands.get_dependencies(ctx), namespace, name)
+        print_pod_explanation(explanation, output)
+    elif is_jobset:
         explanation = explain_jobset(commands.get_dependencies(ctx), namespace, name)
         print_jobset_explanation(explanation, output)
     else:

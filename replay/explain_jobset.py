@@ -72,13 +72,12 @@ class JobSetExplanation:
 
 def explain_jobset(deps: Dependencies, namespace: str, name: str) -> JobSetExplanation:
     """Observe a JobSet as both steps would. Raises `ReplayError` if there is nothing, `CallError`."""
-    if not deps.settings.jobset_provider:
-        raise SettingsError(
-            "JOBSET_PROVIDER is not set here, so it is not known which slices JobSets get, if any; set "
-            "it to the installation's value, tpu-node-group or gke (Terraform: tool_environment)"
-        )
+    check_provider(deps)
     jobset = deps.open_cluster().find_jobset(namespace, name)
-    answers = (*_explain_pods(deps, namespace, name), *_explain_slices(deps, namespace, name))
+    answers = (
+        *explain_pods(deps, (JOBSET_KIND, namespace, name)),
+        *_explain_slices(deps, namespace, name),
+    )
     if jobset is None and not answers:
         raise ReplayError(
             f"there is no JobSet {namespace}/{name}, and no slice of one; kubectl get jobsets -A "
@@ -93,7 +92,17 @@ def explain_jobset(deps: Dependencies, namespace: str, name: str) -> JobSetExpla
     return JobSetExplanation(namespace, name, jobset, answers, tuple(groups))
 
 
-def _explain_pods(deps: Dependencies, namespace: str, name: str) -> Iterator[StepExplanation]:
+def check_provider(deps: Dependencies) -> None:
+    """Raise `SettingsError` if it is not known which slices JobSets get."""
+    if not deps.settings.jobset_provider:
+        raise SettingsError(
+            "JOBSET_PROVIDER is not set here, so it is not known which slices JobSets get, if any; set "
+            "it to the installation's value, tpu-node-group or gke (Terraform: tool_environment)"
+        )
+
+
+def explain_pods(deps: Dependencies, owner: tuple[str, str, str]) -> Iterator[StepExplanation]:
+    """What provision_slice would do for each Pod that waits for a slice of this `Unit.owner_key`."""
     step, now = provision_slice.STEP.name, deps.now()
     try:
         leaders = find_leaders(deps.open_cluster().list_pending_pods())
@@ -108,7 +117,7 @@ def _explain_pods(deps: Dependencies, namespace: str, name: str) -> Iterator[Ste
 
     for leader in leaders:
         unit = leader.kind.find_unit(leader.demand)
-        if unit is not None and unit.owner_key == (JOBSET_KIND, namespace, name):
+        if unit is not None and unit.owner_key == owner:
             yield explain.explain_step(step, True, partial(build_plan, leader), leader.demand.name)
 
 

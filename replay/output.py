@@ -12,9 +12,10 @@ from typing import Any
 
 from functions.report_leaks.leaks import render_message
 from functions.report_leaks.observe import ObservedLeaks
-from replay import decisions, explain, explain_jobset, timeline_text
+from replay import decisions, explain, explain_jobset, explain_pod, timeline_text
 from replay.explain import Explanation, StepExplanation
 from replay.explain_jobset import JobSetExplanation
+from replay.explain_pod import PodExplanation
 from replay.leaks import render_commands
 from replay.publications import Sent
 from replay.text import printable, render_age
@@ -115,6 +116,16 @@ def print_jobset_explanation(explanation: JobSetExplanation, form: Format) -> No
     for group in explanation.groups:
         print_paragraph(f"To see whether the slice is Ready: kubectl tng explain {group}")
     _print_answers(explanation.steps, ("STEP", "BY SWEEP", "ABOUT", "OUTCOME"))
+
+
+def print_pod_explanation(explanation: PodExplanation, form: Format) -> None:
+    """Why a Pod gets a slice or none, and what provision_slice would do."""
+    if form is Format.JSON:
+        print_json(explain_pod.to_document(explanation))
+        return
+    print_paragraph(explanation.cause)
+    if explanation.steps:
+        _print_answers(explanation.steps, ("STEP", "BY SWEEP", "ABOUT", "OUTCOME"))
 
 
 def print_timeline(timeline: Timeline, price: float | None, form: Format) -> None:

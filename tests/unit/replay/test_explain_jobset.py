@@ -1,3 +1,4 @@
+# ruff: noqa: E501  (each row of a table is one line)
 """``replay explain --jobset``: prints what both steps would do about a JobSet's slices."""
 
 from __future__ import annotations
@@ -147,3 +148,78 @@ def test_without_the_setting_it_does_not_say_what_jobsets_get(tool: Tool) -> Non
     result = tool.run(*ABOUT)
     assert (result.exit_code, result.stdout) == (2, "")
     assert "JOBSET_PROVIDER is not set here, so it is not known which slices" in result.stderr
+
+
+POD = ("explain", "default/alone", "--pod")
+ASKS: dict[str, Any] = {
+    "containers": [
+        {
+            "name": "c",
+            "image": "i",
+            "resources": {"requests": {"google.com/tpu": "4"}, "limits": {"google.com/tpu": "4"}},
+        }
+    ],
+    "nodeSelector": {"cloud.google.com/gke-tpu-topology": "2x2x1"},
+}
+OPT_OUT = "tpu-provisioner.cloud.google.com/disable-autoprovisioning"
+NO_SLICE: list[tuple[dict[str, Any], dict[str, Any], str]] = [
+    ({}, {"nodeName": "n"}, "is on Node n, so that it needs no slice."),
+    ({}, {"containers": [{"name": "c", "image": "i"}]}, "requests no google.com/tpu, so that it gets no slice."),
+    ({}, {"nodeSelector": {}}, "selects no topology, so that it gets no slice; set the node selector cloud.google.com/gke-tpu-topology."),
+    ({"annotations": {OPT_OUT: "true"}}, {}, f"has opted out of slices, by {OPT_OUT} or because a ProvisioningRequest provides its Nodes."),
+    ({}, {}, "has no controller, and slices are created for Pods of JobSets only; apply a TPUNodeGroup with topology 2x2x1."),
+    (
+        {"ownerReferences": [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "serve-5", "uid": "u", "controller": True}]},
+        {},
+        "is of ReplicaSet serve-5, and slices are created for Pods of JobSets only; apply a TPUNodeGroup with topology 2x2x1.",
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("metadata, spec, why", NO_SLICE, ids=[row[2][:30] for row in NO_SLICE])
+def test_a_pod_is_explained_that_gets_no_slice(
+    tool: Tool, metadata: dict[str, Any], spec: dict[str, Any], why: str
+) -> None:
+    """It needs no settings of JobSets: nothing depends on them."""
+    metadata = {"name": "alone", "namespace": "default", **metadata}
+    made = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {**ASKS, **spec}}
+    assert "uid" in tool.harness.simulation.admin("POST", PODS, made)["metadata"]
+    assert tool.run(*POD).stdout.split() == f"Pod default/alone {why}".split()
+    assert tool.json(*POD) == {
+        "pod": "default/alone",
+        "cause": f"Pod default/alone {why}",
+        "steps": [],
+    }
+
+
+def test_a_pod_of_a_jobset_is_explained_with_the_slice_that_would_be_created() -> None:
+    tool = make_tool(TPU_NODE_GROUP, alone=True)
+    wait_for_a_slice(tool)
+    (pod,) = pods(tool.harness)
+    name = pod["metadata"]["name"]
+    explained = tool.json("explain", f"default/{name}", "--pod")
+    assert explained["cause"] == f"Pod default/{name} of JobSet train waits for a slice."
+    assert [one["outcome"] for one in explained["steps"]] == ["Creating"]
+    lines = tool.run("explain", f"default/{name}", "--pod").stdout.splitlines()
+    assert lines[3].split() == ["provision_slice", "yes", name, "Creating"]
+    index = {"metadata": {"annotations": {"batch.kubernetes.io/job-completion-index": "1"}}}
+    merge = {"Content-Type": "application/merge-patch+json"}
+    tool.harness.simulation.admin("PATCH", f"{PODS}/{name}", index, **merge)
+    assert tool.json("explain", f"default/{name}", "--pod")["cause"].endswith(
+        "waits for the slice of the first Pod of its Job, which has completion index 0."
+    )
+
+
+@pytest.mark.parametrize(
+    "arguments, code, error",
+    [
+        (POD, 1, "there is no Pod default/alone; kubectl get pods -A lists them"),
+        ((*POD, "--jobset"), 2, "--jobset and --pod exclude each other"),
+    ],
+)
+def test_a_pod_that_cannot_be_explained_is_an_error(
+    tool: Tool, arguments: tuple[str, ...], code: int, error: str
+) -> None:
+    result = tool.run(*arguments)
+    assert (result.exit_code, result.stdout) == (code, "")
+    assert error in result.stderr
