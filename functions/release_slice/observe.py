@@ -216,8 +216,11 @@ def set_subject(work: SliceWork, unit: Unit, state: UnitState) -> None:
 
     It may be gone, or the item of a list, which lacks some fields.
     """
+    api_version = get_kind(unit.kind).api_version
+    if not api_version:
+        return  # of a later version: no Event
     reference = {
-        "apiVersion": get_kind(unit.kind).api_version,
+        "apiVersion": api_version,
         "kind": unit.kind,
         "metadata": {
             "namespace": unit.namespace,

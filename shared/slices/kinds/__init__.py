@@ -5,6 +5,7 @@ from typing import NamedTuple
 from shared.base.documents import Document
 from shared.slices.kinds.jobset import JOBSET
 from shared.slices.kinds.kind import Claim, UnitKind
+from shared.slices.kinds.unknown import UnknownKind
 from shared.slices.units import Demand, waits
 
 KINDS: tuple[UnitKind, ...] = (JOBSET,)
@@ -28,8 +29,8 @@ def find_kind(demand: Demand) -> Claim | None:
 
 
 def get_kind(name: str) -> UnitKind:
-    """The kind of this name."""
-    return next(kind for kind in KINDS if kind.name == name)
+    """The kind of this name; `UnknownKind` for one of a later version."""
+    return next((kind for kind in KINDS if kind.name == name), UnknownKind(name))
 
 
 def find_leader(pod: Document) -> Leader | None:

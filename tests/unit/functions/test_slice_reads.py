@@ -181,6 +181,15 @@ def test_a_sweep_run_lists_jobsets_if_there_are_slices(
     assert work.facts["slices"] == len(slices)
 
 
+def test_a_slice_of_a_kind_of_a_later_version_is_released() -> None:
+    later = replace(SLICE, unit=Unit("Later", "default", "serve", "3"))
+    answers = {"list_all": [later, SLICE], "list_jobsets": [RUNNING]}
+    work, _ = reading_slices(SliceWork, SWEEP, answers)
+    observed = release_slice.observe.observe(work)
+    assert isinstance(observed, ObservedAll)
+    assert [one.find_row(NOW).outcome for one in observed.slices] == ["DeadlineSet", "Needed"]
+
+
 COUNTING = merge(
     RUNNING,
     {
