@@ -18,6 +18,14 @@ from shared.ports.kubernetes.transport import NOT_SERVED, Target, Transport
 
 _PODS = Target("Pod", "/api/v1", "pods")
 _JOBS = Target("Job", "/apis/batch/v1", "jobs")
+_OWNERS = {
+    "Deployment": Target("Deployment", "/apis/apps/v1", "deployments"),
+    "Job": _JOBS,
+    "Pod": _PODS,
+    "ReplicaSet": Target("ReplicaSet", "/apis/apps/v1", "replicasets"),
+    "StatefulSet": Target("StatefulSet", "/apis/apps/v1", "statefulsets"),
+}
+"""The owners of units that every API server serves, by kind."""
 _JOBSETS = Target(JOBSET_KIND, f"/apis/{JOBSET_GROUP}/{JOBSET_VERSION}", JOBSET_PLURAL)
 
 
@@ -66,6 +74,18 @@ class WorkloadCalls(Transport):
         """All JobSets of the cluster, page by page. Raises `CallError` as `find_jobset` does."""
         with _explain_not_served():
             yield from self._list(_JOBSETS)
+
+    def find_owner(self, kind: str, namespace: str, name: str) -> dict[str, Any] | None:
+        """The Deployment, Job, Pod, ReplicaSet or StatefulSet of that name, or ``None``."""
+        return self._find(_OWNERS[kind].within(namespace).one(name))
+
+    def list_owners(self, kind: str, namespace: str) -> Iterator[dict[str, Any]]:
+        """Those of a namespace, page by page."""
+        return self._list(_OWNERS[kind].within(namespace))
+
+    def list_selected_pods(self, namespace: str, labels: str) -> list[dict[str, Any]]:
+        """The Pods of a namespace that a label selector matches."""
+        return self._list_pods(_PODS.within(namespace), labels)
 
 
 @contextmanager

@@ -3,20 +3,26 @@ kind."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from shared.base.documents import Document, read_mapping, read_mappings
+from shared.base.pods import find_controller, list_tpu_containers
 from shared.base.names import POOL_LABEL
 from shared.base.slice_names import JOB_KEY_SELECTOR
 from shared.base.timestamps import guess_time
+from shared.slices.assignment import Assignment, PodView, SliceView, assign, mark_strangers
 from shared.slices.units import Demand, Unit, UnitState
 
 if TYPE_CHECKING:
     from shared.ports.kubernetes.cluster import Cluster
+
+FEW_NODES = 8
+"""Of more Nodes, the Pods of all Nodes are listed page by page."""
 
 
 @dataclass(frozen=True)
@@ -36,13 +42,15 @@ class Found(NamedTuple):
     """The unit of a Pod that waits, read from its owners.
 
     ``hosts``: the Pods with TPU chips in the unit; ``None``: they are not compared with the slice's
-    hosts. ``violation``: why the unit gets no slice, if that follows from its owner.
+    hosts. ``violation``: why the unit gets no slice, if that follows from its owner. If the kind is
+    assigned, the unit has no member yet, and ``pods`` are all of the owner (`assign_pods`).
     """
 
     unit: Unit
     state: UnitState
     hosts: int | None
     violation: str = ""
+    pods: tuple[PodView, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -55,6 +63,7 @@ class Rules:
     was also returns the state of that unit. ``named_by_others``: units whose slices have names of
     another system, whose marks may name no member. ``best_effort``: for reads without which a need can
     be decided.
+    ``views``: the slices of owners whose kind is assigned, by the owner's key and the slice's ordinal.
     """
 
     now: datetime
@@ -63,6 +72,7 @@ class Rules:
     deleted: str = ""
     named_by_others: frozenset[Unit] = frozenset()
     best_effort: Callable[[], AbstractContextManager[None]] = nullcontext
+    views: Mapping[tuple[str, str, str], Mapping[int, SliceView]] = field(default_factory=dict)
 
 
 class UnitKind(Protocol):
@@ -102,6 +112,33 @@ class UnitKind(Protocol):
 
     def list_pods(self, cluster: Cluster, unit: Unit) -> list[dict[str, Any]]:
         """The Pods of a unit, with kind and apiVersion."""
+
+
+def assign_pods(
+    cluster: Cluster,
+    kind: UnitKind,
+    owner: Unit,
+    pods: Collection[PodView],
+    slices: Mapping[int, SliceView],
+) -> Assignment:
+    """Which slice each Pod of an owner has. ``owner`` is any of its units."""
+
+    def find_occupied(nodes: Collection[str]) -> Iterator[str]:
+        lists = map(cluster.list_pods_on, nodes)
+        bound = cluster.list_bound_pods() if len(nodes) > FEW_NODES else chain.from_iterable(lists)
+        for pod in bound:
+            if _is_running(pod) and not kind.names_unit(pod, owner):
+                yield read_mapping(pod, "spec")["nodeName"]
+
+    return assign(pods, mark_strangers(pods, slices, find_occupied))
+
+
+def _is_running(pod: Document) -> bool:
+    """Whether a Pod that is bound has TPU chips and stays, other than a DaemonSet's."""
+    metadata, phase = read_mapping(pod, "metadata"), read_mapping(pod, "status").get("phase")
+    has_ended = phase in ("Succeeded", "Failed") or "deletionTimestamp" in metadata
+    is_of_node = (find_controller(metadata) or {}).get("kind") == "DaemonSet"
+    return bool(list_tpu_containers(read_mapping(pod, "spec"))) and not (has_ended or is_of_node)
 
 
 def find_true(document: Document, types: Sequence[str]) -> Document:

@@ -1,0 +1,70 @@
+"""Indexed Jobs: one slice of several hosts for a Job, or one of one host for each index."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from shared.base.documents import Document, read_mapping, read_text
+from shared.base.names import COMPLETION_INDEX, JOBSET_NAME
+from shared.base.pods import parse_count
+from shared.slices.kinds.kind import find_transition_time, find_true
+from shared.slices.kinds.owned import OwnedKind, build_state
+from shared.slices.units import Demand, Need, Unit, UnitState
+
+if TYPE_CHECKING:
+    from shared.ports.kubernetes.cluster import Cluster
+
+_FINISHED = ("Complete", "Failed")
+
+
+class IndexedJob(OwnedKind):
+    """Jobs of no JobSet whose Pods have an index."""
+
+    name = "Job"
+    api_version = "batch/v1"
+    foreign = (JOBSET_NAME,)
+
+    def find_index(self, demand: Demand) -> int | None:
+        return parse_count(demand.annotations.get(COMPLETION_INDEX))
+
+    def find_size(self, owner: Document) -> tuple[int, str]:
+        parallelism, completions = _count(owner, "parallelism"), _count(owner, "completions")
+        if parallelism == completions:
+            return parallelism, ""
+        return parallelism, (
+            f"Job {owner['metadata']['name']} has parallelism {parallelism} and completions "
+            f"{completions}: they must be equal, because all hosts of a slice run together"
+        )
+
+    def find_state(self, unit: Unit, owner: Document) -> UnitState:
+        end = find_true(owner, _FINISHED)
+        if end:
+            why = f"Job {unit.owner} has ended ({end['type']})"
+            since = find_transition_time(owner, _FINISHED)
+            return UnitState(Need.OWNER_ENDED, why, since, owner)
+        if unit.member and int(unit.member) >= _count(owner, "completions"):
+            return build_state(owner, f"Job {unit.owner} has no Pod {unit.member} any more")
+        has_completed = bool(unit.member) and _has_completed(owner, int(unit.member))
+        return build_state(owner, f"{unit.shown} has completed" if has_completed else "")
+
+    def list_pods(self, cluster: Cluster, unit: Unit) -> list[dict[str, Any]]:
+        pods = cluster.list_job_pods(unit.namespace, unit.owner)
+        return [pod for pod in pods if self.names_unit(pod, unit)]
+
+
+def _count(job: Document, field: str) -> int:
+    count = parse_count(read_mapping(job, "spec").get(field))
+    return 1 if count is None else count
+
+
+def _has_completed(job: Document, index: int) -> bool:
+    """Whether an index is in ``status.completedIndexes``, as in ``1,3-5,7``."""
+    for part in read_text(read_mapping(job, "status"), "completedIndexes").split(","):
+        first, _, last = part.partition("-")
+        begin, end = parse_count(first), parse_count(last or first)
+        if begin is not None and end is not None and begin <= index <= end:
+            return True
+    return False
+
+
+JOB = IndexedJob()
