@@ -11,6 +11,7 @@ from functions.provision_slice import quotas, waiting
 from shared.base.fields import is_yes
 from shared.base.timestamps import guess_time
 from shared.slices import concurrency
+from shared.slices.assigned import assign_unit
 from shared.slices.create_or_release import PAUSED_KEY
 from shared.slices.kinds import Leader, find_leader, get_kind
 from shared.slices.kinds.kind import Found
@@ -42,8 +43,11 @@ def observe(work: SliceWork) -> Observed:
     if isinstance(work.trigger, LogTrigger):
         return _observe_operation(work, work.trigger.event)
     provider = work.provider
-    waits = waiting.find_leaders(work.cluster.list_pending_pods())
-    leaders = [one for one in waits if quotas.is_switched_on(work.cluster, one)]
+    with_all = bool(quotas.read_limits(work.cluster).entries)
+    pods = work.cluster.list_pending_pods(with_all=with_all)
+    leaders = [
+        one for one in waiting.find_leaders(pods) if quotas.is_switched_on(work.cluster, one)
+    ]
     # Computed for the minute of the sweep's message: this run may begin later.
     due, others = list[Leader](), list[Leader]()
     for one in leaders:
@@ -127,7 +131,7 @@ def _observe_operation(work: SliceWork, event: LogEvent) -> ObservedOperation:
     """
     cluster, provider = work.cluster, work.provider
     work.facts["slice"] = event.name
-    pods = cluster.list_pending_pods()
+    pods = list(cluster.list_pending_pods(with_all=bool(quotas.read_limits(cluster).entries)))
     pod: Mapping[str, Any] | None = _find_leading_pod(pods, event.name)
     observed, others = None, None
     if event.method == CREATE_METHOD and pod is None:
@@ -164,7 +168,7 @@ def _observe_pod(work: SliceWork, leader: Leader) -> ObservedPod | ObservedImpos
     cluster, provider = work.cluster, work.provider
     kind, demand = leader.kind, leader.demand
     unit = kind.find_unit(demand)
-    found = kind.find(cluster, demand) if unit is None else None
+    found = _find_assigned(work, leader) if unit is None else None
     try:
         desired = waiting.build_desired(leader, unit or _unit_of(found), provider)
     except InputError as error:
@@ -207,6 +211,11 @@ def _observe_pod(work: SliceWork, leader: Leader) -> ObservedPod | ObservedImpos
         return replace(observed, quota=quotas.find_quota(work, kind, desired))
     except InputError as error:
         return ObservedImpossible(str(error), provider)
+
+
+def _find_assigned(work: SliceWork, leader: Leader) -> Found:
+    found = leader.kind.find(work.cluster, leader.demand)
+    return assign_unit(work.cluster, work.provider, leader, found)
 
 
 def _unit_of(found: Found | None) -> Unit:

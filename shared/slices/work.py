@@ -19,6 +19,7 @@ from shared.ports.kubernetes.cluster import Cluster
 from shared.ports.kubernetes.nodes import parse_node
 from shared.settings import Settings
 from shared.slices import create_or_release
+from shared.slices.assigned import read_all_views
 from shared.slices.kinds import KINDS, Leader, get_kind
 from shared.slices.kinds.kind import Rules
 from shared.slices.provider import Provider, Slice
@@ -151,6 +152,7 @@ def read_states(
         deleted,
         frozenset(one.unit for one in slices if one.name != one.unit.slice_name),
         work.best_effort,
+        read_all_views(work.cluster, work.provider, slices, is_complete=is_listed),
     )
     names = {*units, *(kind.name for kind in KINDS if deleted)}
     states: dict[Unit, UnitState] = {}

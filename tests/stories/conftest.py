@@ -89,6 +89,7 @@ EMBEDDED_ONLY = frozenset(
         "tests.stories.test_suspended_jobsets",
         "tests.stories.test_turns",
         "tests.stories.test_upgrades",
+        "tests.stories.test_workloads",
     }
 )
 """Stories in which Pods run (a real control plane has no kubelets), clocks are wrong, or manifests

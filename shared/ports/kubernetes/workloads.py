@@ -34,9 +34,13 @@ class WorkloadCalls(Transport):
         """The Pod of that name, or ``None``."""
         return self._find(_PODS.within(namespace).one(name))
 
-    def list_pending_pods(self) -> list[dict[str, Any]]:
-        """The pending Pods of JobSets. Some of them wait for a slice."""
-        return self._list_pods(_PODS, JOB_KEY, "status.phase=Pending")
+    def list_pending_pods(self, *, with_all: bool = False) -> Iterator[dict[str, Any]]:
+        """The pending Pods of JobSets, or all without a Node, page by page. Some wait for a slice."""
+        if not with_all:
+            yield from self._list_pods(_PODS, JOB_KEY, "status.phase=Pending")
+            return
+        for pod in self._list(_PODS, "", "spec.nodeName=,status.phase=Pending"):
+            yield {"apiVersion": "v1", "kind": "Pod", **pod}
 
     def list_job_pods(self, namespace: str, job: str) -> list[dict[str, Any]]:
         """The Pods of one Job."""

@@ -11,8 +11,8 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from shared.base.documents import Document, read_mapping, read_mappings
-from shared.base.pods import find_controller, list_tpu_containers
 from shared.base.names import POOL_LABEL
+from shared.base.pods import find_controller, list_tpu_containers
 from shared.base.slice_names import JOB_KEY_SELECTOR
 from shared.base.timestamps import guess_time
 from shared.slices.assignment import Assignment, PodView, SliceView, assign, mark_strangers
@@ -21,7 +21,7 @@ from shared.slices.units import Demand, Unit, UnitState
 if TYPE_CHECKING:
     from shared.ports.kubernetes.cluster import Cluster
 
-FEW_NODES = 8
+_FEW_NODES = 8
 """Of more Nodes, the Pods of all Nodes are listed page by page."""
 
 
@@ -125,7 +125,7 @@ def assign_pods(
 
     def find_occupied(nodes: Collection[str]) -> Iterator[str]:
         lists = map(cluster.list_pods_on, nodes)
-        bound = cluster.list_bound_pods() if len(nodes) > FEW_NODES else chain.from_iterable(lists)
+        bound = cluster.list_bound_pods() if len(nodes) > _FEW_NODES else chain.from_iterable(lists)
         for pod in bound:
             if _is_running(pod) and not kind.names_unit(pod, owner):
                 yield read_mapping(pod, "spec")["nodeName"]

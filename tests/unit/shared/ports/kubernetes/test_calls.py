@@ -94,6 +94,11 @@ LISTS: dict[str, tuple[Callable[[Cluster], Any], str, dict[str, str]]] = {
         "/api/v1/pods",
         {"labelSelector": "jobset.sigs.k8s.io/job-key", "fieldSelector": "status.phase=Pending"},
     ),
+    "Pods without a Node": (
+        lambda one: one.list_pending_pods(with_all=True),
+        "/api/v1/pods",
+        {"limit": "500", "fieldSelector": "spec.nodeName=,status.phase=Pending"},
+    ),
     "Pods on a Node": (
         lambda one: one.list_pods_on("node"),
         "/api/v1/pods",
@@ -144,7 +149,7 @@ def test_a_list_reads_all_pages(
     [
         (lambda one: one.list_nodes("tng-a"), "Node"),
         (lambda one: one.list_job_pods("ns", "job"), "Pod"),
-        (lambda one: one.list_pending_pods(), "Pod"),
+        (lambda one: list(one.list_pending_pods()), "Pod"),
         (lambda one: one.list_pods_on("node"), "Pod"),
     ],
 )
