@@ -14,12 +14,14 @@ from typing import Any
 import pytest
 
 from local.jobsets import PodBehaviour
+from shared.base.names import POOL_LABEL
 from shared.ports.kubernetes.cluster import Cluster
 from shared.settings import TPU_NODE_GROUP
 from shared.slices.assignment import SliceView
 from shared.slices.kinds.deployment import DEPLOYMENT, REPLICA_SET
 from shared.slices.kinds.job import JOB
 from shared.slices.kinds.kind import Rules, UnitKind, assign_pods
+from shared.slices.kinds.leader_worker_set import LEADER_WORKER_SET
 from shared.slices.kinds.pod import POD
 from shared.slices.kinds.stateful_set import STATEFUL_SET
 from shared.slices.units import Need, Unit, waits
@@ -28,7 +30,14 @@ from tests.stories.workload_objects import FOUR_HOSTS, PATHS
 from tests.support import jobset_objects
 from tests.support.harness import Harness
 
-KINDS: tuple[UnitKind, ...] = (JOB, STATEFUL_SET, DEPLOYMENT, REPLICA_SET, POD)
+KINDS: tuple[UnitKind, ...] = (
+    LEADER_WORKER_SET,
+    JOB,
+    STATEFUL_SET,
+    DEPLOYMENT,
+    REPLICA_SET,
+    POD,
+)
 BY_NAME = {kind.name: kind for kind in KINDS}
 MERGE = {"Content-Type": "application/merge-patch+json"}
 RUNS = PodBehaviour(ends=lambda _: "")
@@ -103,7 +112,8 @@ class Kept:
     def release(self) -> None:
         for kind in KINDS:
             mine = [unit for unit in self.slices if unit.kind == kind.name]
-            views = {unit.owner_key: self.views(unit.owner_key) for unit in mine}
+            assigned = mine if kind.is_assigned else []
+            views = {unit.owner_key: self.views(unit.owner_key) for unit in assigned}
             rules = Rules(self.harness.clock.now(), timedelta(minutes=5), views=views)
             states = kind.read_states(self.cluster("release_slice"), mine, rules) if mine else {}
             for unit, state in states.items():
@@ -132,6 +142,7 @@ class Kept:
     def add_node(self, name: str, topology: str) -> None:
         labels = {
             "tpu-functions.dev/resource-name": name,
+            POOL_LABEL: name.rpartition("-")[0],
             **jobset_objects.selector(topology=topology),
         }
         node = {
@@ -271,3 +282,73 @@ def test_a_pod_of_its_own_has_a_slice_until_it_ends_or_is_deleted() -> None:
     )
     kept.run()
     assert not kept.slices
+
+
+def serving(kept: Kept) -> bool:
+    """Whether the Pods of each group run on one slice, and only they."""
+    slices: dict[str, set[str]] = {}
+    for one in kept.pods():
+        group = one["metadata"]["labels"]["leaderworkerset.sigs.k8s.io/group-index"]
+        node = one["spec"].get("nodeName", "")
+        slices.setdefault(group, set()).add(node.rpartition("-")[0])
+    places = [one for each in slices.values() for one in each]
+    return kept.running() == len(kept.pods()) and len(places) == len(set(places)) == len(slices)
+
+
+@pytest.mark.parametrize("policy", ["Shared", "UniquePerReplica"])
+@pytest.mark.parametrize("has_leader", [True, False], ids=["all", "workers"])
+def test_each_group_of_a_leader_worker_set_has_a_slice(policy: str, has_leader: bool) -> None:
+    kept = Kept()
+    size = 4 if has_leader else 5
+    kept.apply(objects.leader_worker_set(size, policy, has_leader=has_leader))
+    kept.run(120)
+    assert (kept.members(), kept.running(), kept.bought) == (["0"], size, 1)
+    for replicas, members in ((2, ["0", "1"]), (1, ["0"])):
+        kept.change("LeaderWorkerSet", "serve", replicas=replicas)
+        kept.run(120)
+        assert (kept.members(), kept.running()) == (members, size * replicas)
+    assert kept.reasons == ["LeaderWorkerSet serve has no group 1 any more"]
+    kept.delete("LeaderWorkerSet", "serve")
+    kept.run()
+    assert (kept.slices, kept.bought) == ({}, 2)
+    assert kept.reasons[1:] == ["LeaderWorkerSet serve no longer exists"]
+
+
+@pytest.mark.parametrize("surge", [0, 1])
+def test_a_rolling_update_of_groups_keeps_their_slices_and_buys_what_surges(surge: int) -> None:
+    kept = Kept()
+    kept.apply(objects.leader_worker_set(replicas=2, surge=surge))
+    kept.run(120)
+    assert serving(kept)
+    before = {one["metadata"]["uid"] for one in kept.pods()}
+    changed = objects.leader_worker_set(replicas=2, surge=surge)["spec"]
+    changed["leaderWorkerTemplate"]["workerTemplate"]["spec"]["containers"][0]["image"] = "new"
+    kept.change("LeaderWorkerSet", "serve", **changed)
+    kept.run(400)
+    assert serving(kept)
+    assert before.isdisjoint(one["metadata"]["uid"] for one in kept.pods())
+    assert (kept.members(), kept.peak, kept.bought) == (["0", "1"], 2 + surge, 2 + surge)
+
+
+def test_a_group_whose_pod_fails_is_created_again_on_its_slice() -> None:
+    kept = Kept()
+    kept.apply(objects.leader_worker_set(replicas=2))
+    kept.run(120)
+    before = {one["metadata"]["name"]: one["metadata"]["uid"] for one in kept.pods()}
+    kept.delete("Pod", "serve-1-2")
+    kept.run(120)
+    after = {one["metadata"]["name"]: one["metadata"]["uid"] for one in kept.pods()}
+    assert {name for name in before if before[name] != after[name]} == {
+        name for name in before if name.startswith("serve-1")
+    }
+    assert (serving(kept), kept.bought, kept.reasons) == (True, 2, [])
+
+
+def test_each_pod_of_a_group_on_single_hosts_has_a_slice() -> None:
+    kept = Kept()
+    kept.apply(objects.leader_worker_set(3, topology=objects.ONE_HOST))
+    kept.run()
+    assert (kept.members(), kept.running()) == (["0", "0/1", "0/2"], 3)
+    kept.change("LeaderWorkerSet", "serve", replicas=0)
+    kept.run()
+    assert (kept.slices, kept.bought) == ({}, 3)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from shared.base.names import POOL_LABEL
 from tests.support import jobset_objects
 from tests.support.builders import merge
 
@@ -14,6 +15,7 @@ PATHS = {
     "Deployment": f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments",
     "ReplicaSet": f"/apis/apps/v1/namespaces/{NAMESPACE}/replicasets",
     "StatefulSet": f"/apis/apps/v1/namespaces/{NAMESPACE}/statefulsets",
+    "LeaderWorkerSet": f"/apis/leaderworkerset.x-k8s.io/v1/namespaces/{NAMESPACE}/leaderworkersets",
     "Job": f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs",
     "Pod": f"/api/v1/namespaces/{NAMESPACE}/pods",
 }
@@ -76,3 +78,35 @@ def pod(name: str = "one", **change: Any) -> dict[str, Any]:
     given = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": made["spec"]}
     merged: dict[str, Any] = merge(given, change)
     return merged
+
+
+def leader_worker_set(
+    size: int = 4,
+    policy: str = "Shared",
+    *,
+    replicas: int = 1,
+    surge: int = 0,
+    topology: str = FOUR_HOSTS,
+    has_leader: bool = True,
+) -> dict[str, Any]:
+    """LeaderWorkerSet ``serve``. Without TPUs for its leaders, it is not exclusive: they would wait."""
+    groups: dict[str, Any] = {"size": size, "workerTemplate": template(topology)}
+    if not has_leader:
+        groups["leaderTemplate"] = {"spec": {"containers": [{"name": "serve", "image": "serve"}]}}
+    key = "leaderworkerset.sigs.k8s.io/exclusive-topology"
+    is_exclusive = has_leader and topology != ONE_HOST
+    limits = {"maxSurge": surge, "maxUnavailable": 1 - surge}
+    return {
+        "apiVersion": "leaderworkerset.x-k8s.io/v1",
+        "kind": "LeaderWorkerSet",
+        "metadata": {
+            "name": "serve",
+            "annotations": {key: POOL_LABEL} if is_exclusive else {},
+        },
+        "spec": {
+            "replicas": replicas,
+            "leaderWorkerTemplate": groups,
+            "networkConfig": {"subdomainPolicy": policy},
+            "rolloutStrategy": {"rollingUpdateConfiguration": limits},
+        },
+    }

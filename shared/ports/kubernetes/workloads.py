@@ -21,11 +21,14 @@ _JOBS = Target("Job", "/apis/batch/v1", "jobs")
 _OWNERS = {
     "Deployment": Target("Deployment", "/apis/apps/v1", "deployments"),
     "Job": _JOBS,
+    "LeaderWorkerSet": Target(
+        "LeaderWorkerSet", "/apis/leaderworkerset.x-k8s.io/v1", "leaderworkersets"
+    ),
     "Pod": _PODS,
     "ReplicaSet": Target("ReplicaSet", "/apis/apps/v1", "replicasets"),
     "StatefulSet": Target("StatefulSet", "/apis/apps/v1", "statefulsets"),
 }
-"""The owners of units that every API server serves, by kind."""
+"""The owners of units, by kind. Only LeaderWorkerSets are not served everywhere."""
 _JOBSETS = Target(JOBSET_KIND, f"/apis/{JOBSET_GROUP}/{JOBSET_VERSION}", JOBSET_PLURAL)
 
 
@@ -80,7 +83,7 @@ class WorkloadCalls(Transport):
             yield from self._list(_JOBSETS)
 
     def find_owner(self, kind: str, namespace: str, name: str) -> dict[str, Any] | None:
-        """The Deployment, Job, Pod, ReplicaSet or StatefulSet of that name, or ``None``."""
+        """The object of that name and of a kind of `_OWNERS`, or ``None``."""
         return self._find(_OWNERS[kind].within(namespace).one(name))
 
     def list_owners(self, kind: str, namespace: str) -> Iterator[dict[str, Any]]:

@@ -1,0 +1,172 @@
+"""LeaderWorkerSets: one slice for each group, or of one host for each Pod of a group.
+
+A group is a leader Pod, ``serve-3``, and its workers, ``serve-3-1`` and on. LeaderWorkerSet recreates
+them under these names after a failure and in a rolling update, so that the slice is kept. Labels and
+annotations are those of LeaderWorkerSet 0.9.0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from shared.base.documents import Document, read_mapping, read_mappings
+from shared.base.pods import count_chips, parse_count
+from shared.slices.kinds.kind import Claim, Found, Rules
+from shared.slices.kinds.owned import OwnedKind, add_opt_out, build_state
+from shared.slices.units import Demand, Need, Unit, UnitState, read_demand
+
+if TYPE_CHECKING:
+    from shared.ports.kubernetes.cluster import Cluster
+
+_PREFIX = "leaderworkerset.sigs.k8s.io"
+_NAME, _SIZE = f"{_PREFIX}/name", f"{_PREFIX}/size"
+_GROUP, _WORKER = f"{_PREFIX}/group-index", f"{_PREFIX}/worker-index"
+_SUBGROUP_SIZE = f"{_PREFIX}/subgroup-size"
+_HAS_TPU_LEADER = f"{_PREFIX}/leader-requests-tpus"
+"""The annotation of workers whose leader requests chips."""
+
+
+class LeaderWorkerSetKind(OwnedKind):
+    """LeaderWorkerSets. The member of a unit is the group, as in ``3``; or group and worker, as in
+    ``3/1``, of a worker whose slice has one host."""
+
+    name = "LeaderWorkerSet"
+    api_version = "leaderworkerset.x-k8s.io/v1"
+    exclusive_topology = f"{_PREFIX}/exclusive-topology"
+
+    def claim(self, demand: Demand) -> Claim | None:
+        """Whether the Pod is of a group. Its leader leads, or worker 1 if the leader has no chips."""
+        if _NAME not in demand.labels:
+            return None
+        group, worker = _read_indexes(demand)
+        if group is None or worker is None:
+            label = _GROUP if group is None else _WORKER
+            return Claim(
+                self, True, f"the Pod has no number in its label {label}: LeaderWorkerSet sets it"
+            )
+        first = 0 if demand.annotations.get(_HAS_TPU_LEADER) == "true" else 1
+        is_leader = demand.chips > 0 and (demand.hosts == 1 or worker in (0, first))
+        refusal = (
+            "no slices are created for subgroups of a LeaderWorkerSet: use a group for each slice"
+        )
+        has_subgroups = _SUBGROUP_SIZE in demand.annotations
+        return Claim(self, is_leader, refusal if has_subgroups else "")
+
+    def find_unit(self, demand: Demand) -> Unit | None:
+        """The group; the worker in it if its slice has one host."""
+        group, worker = _read_indexes(demand)
+        member = f"{group}/{worker}" if worker and demand.hosts == 1 else str(group)
+        return Unit(self.name, demand.namespace, demand.labels[_NAME], member)
+
+    def find(self, cluster: Cluster, demand: Demand) -> Found:
+        """The group of a Pod that waits. One that a rolling update adds is needed, too."""
+        found = super().find(cluster, demand)
+        state = self._add_surge(cluster, found.unit, found.state, {})
+        # A worker leads a group whose leader has no chips.
+        size = parse_count(demand.annotations.get(_SIZE)) or 1
+        hosts = size - (demand.labels.get(_WORKER) != "0") if demand.hosts > 1 else 1
+        violation = _find_mix_violation(state.owner or {})
+        return Found(found.unit, add_opt_out(state), hosts, violation)
+
+    def read_states(
+        self, cluster: Cluster, units: Collection[Unit], rules: Rules
+    ) -> Mapping[Unit, UnitState]:
+        """The state of each of these groups."""
+        leaders: dict[tuple[str, str, str], Document] = {}
+        return {
+            unit: self._add_surge(cluster, unit, state, leaders)
+            for unit, state in super().read_states(cluster, units, rules).items()
+        }
+
+    def find_size(self, _owner: Document) -> tuple[int, str]:
+        return 1, ""  # `find` counts them: each Pod says how many its group has
+
+    def find_state(self, unit: Unit, owner: Document) -> UnitState:
+        """Whether the group and the worker are among those of the spec."""
+        spec = read_mapping(owner, "spec")
+        group, _, worker = unit.member.partition("/")
+        size = _count(read_mapping(spec, "leaderWorkerTemplate"), "size")
+        if int(group) >= _count(spec, "replicas"):
+            gone = f"LeaderWorkerSet {unit.owner} has no group {group} any more"
+            return build_state(owner, gone)
+        gone = f"group {group} of LeaderWorkerSet {unit.owner} has no Pod {worker} any more"
+        return build_state(owner, gone if worker and int(worker) >= size else "")
+
+    def find_pod_violation(self, demand: Demand, unit: Unit) -> str:
+        """The labels must be those of the Pod with this name: its slice would be that of another."""
+        group, worker = _read_indexes(demand)
+        name = f"{unit.owner}-{group}" + (f"-{worker}" if worker else "")
+        controller = f"{unit.owner}-{group}" if worker else unit.owner
+        owner = demand.controller
+        is_set = owner is not None and (owner.kind, owner.name) == ("StatefulSet", controller)
+        if is_set and demand.name == name:
+            return ""
+        return (
+            f"the Pod's labels are those of Pod {name} of StatefulSet {controller}: only Pods that "
+            f"LeaderWorkerSet {unit.owner} creates get its slices"
+        )
+
+    def list_pods(self, cluster: Cluster, unit: Unit) -> list[dict[str, Any]]:
+        """The Pods of the group with chips."""
+        labels = f"{_NAME}={unit.owner},{_GROUP}={unit.member.partition('/')[0]}"
+        pods = cluster.list_selected_pods(unit.namespace, labels)
+        return [pod for pod in pods if self.names_unit(pod, unit)]
+
+    def _add_surge(
+        self,
+        cluster: Cluster,
+        unit: Unit,
+        state: UnitState,
+        leaders: dict[tuple[str, str, str], Document],
+    ) -> UnitState:
+        """The state by the replicas of the leaders' StatefulSet, if these are more than the spec's:
+        LeaderWorkerSet adds groups in a rolling update with maxSurge, and removes groups by it."""
+        if state.need is not Need.NOT_NEEDED or state.owner is None:
+            return state
+        if unit.owner_key not in leaders:
+            found = cluster.find_owner("StatefulSet", unit.namespace, unit.owner)
+            leaders[unit.owner_key] = read_mapping(found or {"spec": {"replicas": 0}}, "spec")
+        spec = read_mapping(state.owner, "spec")
+        replicas = max(_count(spec, "replicas"), _count(leaders[unit.owner_key], "replicas"))
+        surged = {**state.owner, "spec": {**spec, "replicas": replicas}}
+        after = self.find_state(unit, surged)
+        return UnitState(after.need, after.why, owner=state.owner)
+
+
+def _read_indexes(demand: Demand) -> tuple[int | None, int | None]:
+    """The numbers of the group, and of the Pod in it."""
+    return parse_count(demand.labels.get(_GROUP)), parse_count(demand.labels.get(_WORKER))
+
+
+def _find_mix_violation(owner: Document) -> str:
+    """The violation if leaders and workers ask for different slices, and some of several hosts."""
+    templates = read_mapping(read_mapping(owner, "spec"), "leaderWorkerTemplate")
+    asked = (_read_template(templates, f"{one}Template") for one in ("leader", "worker"))
+    asking = [one for one in asked if one.chips]
+    wishes = {(one.chips, one.topology, one.accelerator) for one in asking}
+    if len(wishes) < 2 or all(one.hosts == 1 for one in asking):
+        return ""
+    name = read_mapping(owner, "metadata")["name"]
+    return (
+        f"the leaderTemplate of LeaderWorkerSet {name} asks for other chips, topologies or accelerators "
+        "than its workerTemplate: they must be equal, because a group has one slice"
+    )
+
+
+def _read_template(templates: Document, name: str) -> Demand:
+    """What the Pods of a template ask for; no chips if it is absent."""
+    demand = read_demand(read_mapping(templates, name))
+    lists = read_mappings(read_mapping(demand.raw, "spec"), "containers")
+    return replace(
+        demand, chips=sum(map(count_chips, lists))
+    )  # by limits, too: no defaults are set
+
+
+def _count(holder: Document, field: str) -> int:
+    count = parse_count(holder.get(field))
+    return 1 if count is None else count
+
+
+LEADER_WORKER_SET = LeaderWorkerSetKind()
