@@ -14,7 +14,7 @@ from shared.slices import concurrency
 from shared.slices.assigned import assign_unit
 from shared.slices.create_or_release import PAUSED_KEY
 from shared.slices.kinds import Leader, find_leader, get_kind
-from shared.slices.kinds.kind import Found
+from shared.slices.kinds.kind import Found, find_hosts_violation
 from shared.slices.limits import Quota
 from shared.slices.provider import (
     DesiredSlice,
@@ -193,8 +193,8 @@ def _observe_pod(work: SliceWork, leader: Leader) -> ObservedPod | ObservedImpos
                 cluster, existing.name, work.now, lambda pod: is_user(pod, leader, desired)
             )
     found = found or kind.find(cluster, demand)
-    if found.violation:
-        return _impossible(found.violation, provider, found)
+    if violation := found.violation or find_hosts_violation(found, demand):
+        return _impossible(violation, provider, found)
     observed = ObservedPod(
         leader=leader,
         desired=desired,

@@ -7,12 +7,21 @@ from shared.slices.kinds.deployment import DEPLOYMENT, REPLICA_SET
 from shared.slices.kinds.job import JOB
 from shared.slices.kinds.jobset import JOBSET
 from shared.slices.kinds.kind import Claim, UnitKind
+from shared.slices.kinds.leader_worker_set import LEADER_WORKER_SET
 from shared.slices.kinds.pod import POD
 from shared.slices.kinds.stateful_set import STATEFUL_SET
 from shared.slices.kinds.unknown import UnknownKind
 from shared.slices.units import Demand, waits
 
-KINDS: tuple[UnitKind, ...] = (JOBSET, JOB, STATEFUL_SET, DEPLOYMENT, REPLICA_SET, POD)
+KINDS: tuple[UnitKind, ...] = (
+    JOBSET,
+    LEADER_WORKER_SET,
+    JOB,
+    STATEFUL_SET,
+    DEPLOYMENT,
+    REPLICA_SET,
+    POD,
+)
 """In this order: the first kind that claims a Pod has it."""
 
 

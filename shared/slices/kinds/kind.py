@@ -174,3 +174,14 @@ def find_fence_violation(kind: UnitKind, demand: Demand) -> str:
         f"{JOB_KEY_SELECTOR}, so that Pods of other Jobs could take hosts of the slice: the {kind.name} "
         f"must have {kind.exclusive_topology}: {POOL_LABEL}, or the component admit-jobs be installed"
     )
+
+
+def find_hosts_violation(found: Found, demand: Demand) -> str:
+    """The violation if a slice of several hosts has more or fewer than the unit has Pods with chips."""
+    is_gone = found.state.owner is None
+    if is_gone or found.hosts in (None, demand.hosts) or demand.hosts == 1:
+        return ""
+    return (
+        f"a slice of topology {demand.topology} has {demand.hosts} hosts with {demand.chips} chips, and "
+        f"{found.unit.shown} has {found.hosts} Pods with TPUs: the numbers must be equal"
+    )
