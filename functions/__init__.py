@@ -15,7 +15,8 @@ functions. `shared.frame.step` calls them in this order:
 4. ``recover`` gets the `CallError` that has ended ``observe`` or the plan. It returns a plan, mostly one
    that reports an environment error on the object, or ``None``. If several objects have failed, it gets
    one of their errors, if possible one that is retried; with ``recovers_each`` it gets each of them.
-5. ``give_up`` gets the transient error, or the crash, of the last attempt (a resync has one attempt):
+5. ``give_up`` gets the error of a rate limit, and the transient error, or the crash, of the last attempt
+   (a resync has one attempt):
    its plan records the error in the status (``retries``) or as an Event. A resync without errors removes
    this entry; inject_token removes its own.
 
@@ -23,7 +24,8 @@ The frame handles an error for which ``recover`` has no plan:
 
 - After 404, 409 or 412 the observation is stale: the step observes again, at most three times in all.
 - After a transient error, such as a 503, or without time for a call, Pub/Sub retries the message, at
-  most five times in all. A resync is not retried: the sweep publishes the next one. A 401 or 403 is
+  most five times in all; after a rate limit only if ``give_up`` has failed. A resync is not retried:
+  the sweep publishes the next one. A 401 or 403 is
   retried, too: that nothing has reported it means that the object itself could not be read or written.
 - After any other error the message is acknowledged: ``Refused``.
 

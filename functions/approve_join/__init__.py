@@ -38,9 +38,18 @@ Event and a log line, once an hour for each owner and cause (`actions.Report`).
 """
 
 from functions.approve_join import decide, observe
+from shared.frame.plan import Plan
 from shared.frame.step import Step, open_work
 from shared.node_groups.snapshot import RULES
 from shared.triggers import routes
 
-# Nothing recovers: requests that could not be read or decided stay pending.
-STEP = Step(routes.APPROVE_JOIN, open_work, observe.observe, decide.decide, snapshot=RULES)
+# Nothing recovers and nothing is reported: requests that could not be read or decided stay pending, and
+# the sweep publishes them.
+STEP = Step(
+    routes.APPROVE_JOIN,
+    open_work,
+    observe.observe,
+    decide.decide,
+    give_up=lambda _work, _error: Plan("GivenUp"),
+    snapshot=RULES,
+)

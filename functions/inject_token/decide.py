@@ -123,10 +123,13 @@ def _plan_injection(observed: ObservedVms, vm: Vm, now: datetime) -> Iterator[Ac
 
 
 def _plan_resync(observed: ObservedVms, now: datetime) -> Plan:
-    """Publish the names of all VMs that need an injection, and report how many have a token."""
+    """Publish the names of all VMs that need an injection, and report how many have a token.
+
+    After a transient error of this step, such as a rate limit, inject their tokens at once.
+    """
     group = observed.group
     waiting: list[str] = []
-    to_inject: list[str] = []
+    to_inject: list[Vm] = []
     done = group.spec.node_count if observed.have_all_joined else 0
     for vm in observed.vms:
         name, token = vm.instance.name, vm.token
@@ -138,13 +141,25 @@ def _plan_resync(observed: ObservedVms, now: datetime) -> Plan:
         is_unused = token is not None and now - (token.expires - TOKEN_LIFE) >= UNUSED_AFTER
         is_blocked = vm.node is not None and not vm.node.is_silent
         if (is_expiring or is_unused) and not is_blocked:
-            to_inject.append(name)
-    sends = tuple(_build_messages(observed, to_inject, now))
-    known = tokens_condition.add_condition(group, observed.status, waiting, done, now)
+            to_inject.append(vm)
+            is_counted = token is not None and token.expires > now
+            done += observed.injects_at_once and vm.node is None and not is_counted
+    names = [vm.instance.name for vm in to_inject]
+    known = observed.status
+    if observed.injects_at_once:
+        known = tokens_condition.end_error(group, known, names, now)
+    known = tokens_condition.add_condition(group, known, waiting, done, now)
+    write = WriteStatus(readiness.conclude(group, known, now))
+    if observed.injects_at_once and to_inject:
+        injections = (
+            Each(one.instance.name, tuple(_plan_injection(observed, one, now))) for one in to_inject
+        )
+        return Plan("Injecting", each=tuple(injections), if_all_succeeded=(write,))
+    sends = tuple(_build_messages(observed, names, now))
     return Plan(
         "PublishingVMs" if sends else "AllHaveTokens",
         each=tuple(Each("", (send,)) for send in sends),
-        after=(WriteStatus(readiness.conclude(group, known, now)),),
+        after=(write,),
     )
 
 

@@ -20,6 +20,7 @@ from shared.node_groups.work import GroupWork
 from shared.ports.errors import CallError, OutOfTimeError
 from shared.ports.gce.values import Instance
 from shared.ports.kubernetes.nodes import Node, parse_node
+from shared.triggers.message import BATCH
 from shared.triggers.trigger import LogTrigger, Trigger
 
 UNUSED_AFTER = timedelta(minutes=2)
@@ -78,6 +79,8 @@ class ObservedVms:
     have_all_joined: bool = False
     """Whether the status or the labels of enough Nodes record that the VMs have joined: then no VM was
     read."""
+    injects_at_once: bool = False
+    """Whether a resync injects the tokens itself: messages would read the VMs once more."""
 
 
 @dataclass(frozen=True)
@@ -105,18 +108,16 @@ def observe(work: GroupWork) -> ObservedVms | NothingToInject:
     if not work.trigger.vms:
         return _list_vms(work, ObservedVms(group, bootstrap, known, work.trigger))
     vms, unread, errors = _read_named_vms(work, group)
-    return ObservedVms(
-        group,
-        bootstrap,
-        known,
-        work.trigger,
-        vms,
-        fresh={vm.instance.name: new_token(work.random_bytes, work.now) for vm in vms},
-        ca_hash=_get_ca_hash(work, vms) if vms else "",
-        unread=unread,
-        is_repetition=work.is_repetition,
-        errors=errors,
-    )
+    observed = ObservedVms(group, bootstrap, known, work.trigger, vms, unread=unread, errors=errors)
+    return _add_secrets(work, replace(observed, is_repetition=work.is_repetition))
+
+
+def _add_secrets(work: GroupWork, observed: ObservedVms) -> ObservedVms:
+    """Add new tokens and the hash of the CA, without which no token is injected."""
+    if not observed.vms:
+        return observed
+    fresh = {vm.instance.name: new_token(work.random_bytes, work.now) for vm in observed.vms}
+    return replace(observed, fresh=fresh, ca_hash=_get_ca_hash(work, observed.vms))
 
 
 def _get_ca_hash(work: GroupWork, vms: Sequence[Vm]) -> str:
@@ -225,6 +226,15 @@ def _list_vms(work: GroupWork, unread: ObservedVms) -> ObservedVms:
     joined = [one for one in nodes.values() if one.proved_vm_id and may_match(group, one)]
     if sum(not node.is_silent for node in joined) >= desired:
         return replace(unread, have_all_joined=True)
-    listed = work.gce.list_instances(spec.project, spec.zone, name)
-    vms = _build_vms(work, group, {vm.name: vm for vm in listed}, nodes)
-    return replace(unread, vms=vms)
+    listed = {vm.name: vm for vm in work.gce.list_instances(spec.project, spec.zone, name)}
+    is_retried = any(retry.step == work.step for retry in work.status.retries)
+    if not is_retried or len(listed) > BATCH:
+        return replace(unread, vms=_build_vms(work, group, listed, nodes))
+    # After a transient error, such as a rate limit, their tokens are injected now. A Node may lack the
+    # label.
+    for vm in sorted(listed.keys() - nodes.keys()):
+        raw = work.cluster.find_node(vm)
+        if raw is not None:
+            nodes[vm] = parse_node(raw)
+    vms = _build_vms(work, group, listed, nodes)
+    return _add_secrets(work, replace(unread, vms=vms, injects_at_once=True))

@@ -18,6 +18,16 @@ from shared.triggers import routes
 from shared.triggers.message import BATCH, SWEEP_KIND, Cause, Message, message_about_requests
 
 SETTLED_EVERY_MINUTES = 60
+RETRIED_EACH_MINUTE_FOR = timedelta(minutes=8)
+"""So long after a group's last progress each run triggers its steps with a transient error, and only
+those. For as long, a group without one is due in each run, too (`backoff.is_due`)."""
+_ORDER = (
+    routes.CREATE_RESOURCES,
+    routes.INJECT_TOKEN,
+    routes.APPROVE_JOIN,
+    routes.LABEL_NODE,
+    routes.TEAR_DOWN,
+)
 MAX_SKIPPED = 20
 """How many skipped objects the log line names at most."""
 _SPEC_CONDITIONS = (Type.ACCEPTED, Type.POLICY_READY, Type.TEMPLATE_READY, Type.MIG_READY)
@@ -33,17 +43,22 @@ def decide(observed: ObservedGroups, now: datetime) -> Plan:
         return Plan("Failed", each=tuple(sends), after=(Fail(observed.failure),))
     topics: dict[str, list[Message]] = {}
     skipped = list(observed.unparsable)
+    due: list[tuple[datetime, AnyGroup, tuple[str, ...]]] = []
     for group in observed.groups:
         try:
-            steps = find_due_steps(group, status.parse_of(group), observed.at)
+            known = status.parse_of(group)
+            steps = find_due_steps(group, known, observed.at)
+            due.append((last_progress(group, known), group, steps))
         except Exception as error:  # noqa: BLE001 - a bug that one group meets must not stop the others
             skipped.append(f"{group.key}: {type(error).__name__}: {error}")
-            continue
+    # In the order of a slice's life, and groups that have waited longest first: if the rate quota does
+    # not suffice for all, it must not be spent on looking at what still waits.
+    for _, group, steps in sorted(due, key=lambda one: one[0]):
         for step in steps:
             topics.setdefault(step, []).append(message_about(group, Cause.RESYNC, now))
-    sends += (_build_send(step, messages) for step, messages in topics.items())
-    sends += _plan_requests(observed.requests, now)
-    triggered = {step: len(messages) for step, messages in topics.items()}
+    triggered = {step: len(topics[step]) for step in _ORDER if step in topics}
+    topics[routes.APPROVE_JOIN] = list(_build_requests(observed.requests, now))
+    sends += (_build_send(step, topics[step]) for step in _ORDER if topics.get(step))
     facts: dict[str, Any] = {"groups": len(observed.groups), "triggered": triggered}
     if skipped:
         facts["skipped"] = skipped[:MAX_SKIPPED]
@@ -52,10 +67,10 @@ def decide(observed: ObservedGroups, now: datetime) -> Plan:
     return Plan("Swept", each=tuple(sends), note=note, facts=facts, needs_attention=needs_attention)
 
 
-def _plan_requests(requests: Iterable[SigningRequest], now: datetime) -> Iterator[Each]:
-    """Publish the requests for which a kubelet may wait, and those approved elsewhere, in batches.
+def _build_requests(requests: Iterable[SigningRequest], now: datetime) -> Iterator[Message]:
+    """The messages about requests for which a kubelet may wait or that another has approved, in batches.
 
-    Only the newest of each token are published, so that a flood by one token does not delay other VMs.
+    Only the newest of each token are in them, so that a flood by one token does not delay other VMs.
     """
     by_token: dict[str, list[SigningRequest]] = {}
     for request in requests:
@@ -68,9 +83,8 @@ def _plan_requests(requests: Iterable[SigningRequest], now: datetime) -> Iterato
         for request in sorted(made, key=lambda one: one.created)[-MAX_REQUESTS_OF_TOKEN:]
     ]
     batches = [names[start : start + BATCH] for start in range(0, len(names), BATCH)]
-    messages = [message_about_requests(Cause.JOIN_REQUESTED, now, batch) for batch in batches]
-    if messages:
-        yield _build_send(routes.APPROVE_JOIN, messages)
+    for batch in batches:
+        yield message_about_requests(Cause.JOIN_REQUESTED, now, batch)
 
 
 def _build_send(step: str, messages: list[Message]) -> Each:
@@ -79,8 +93,16 @@ def _build_send(step: str, messages: list[Message]) -> Each:
 
 
 def find_due_steps(group: AnyGroup, known: Status, at: datetime) -> tuple[str, ...]:
-    """The steps to which the run of this minute publishes a resync about a group."""
-    return list_steps(group, known) if is_due(group, known, at) else ()
+    """The steps to which the run of this minute publishes a resync about a group.
+
+    While a transient error is recent, only the steps that have one, in each run: an event has triggered
+    the others, and a resync of those would use up the rate quota that the first lack.
+    """
+    steps = list_steps(group, known)
+    retried = tuple(retry.step for retry in known.retries if retry.step in steps)
+    if retried and at - last_progress(group, known) < RETRIED_EACH_MINUTE_FOR:
+        return retried
+    return steps if is_due(group, known, at) else ()
 
 
 def list_steps(group: AnyGroup, known: Status) -> tuple[str, ...]:

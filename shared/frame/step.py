@@ -25,6 +25,7 @@ from shared.frame.execution import (
     is_retried,
 )
 from shared.frame.plan import NothingToDo, Plan, Publish, StaleObservation, StepRefused, Work
+from shared.ports.error_reasons import ErrorKind
 from shared.ports.errors import CallError, OutOfTimeError
 from shared.ports.gce.calls import Gce
 from shared.ports.gce.clients import Clients
@@ -207,7 +208,8 @@ class Step(Generic[WorkT, ObservedT]):
     ``recover`` returns a plan for a call that failed; ``None`` leaves the error to the frame.
     ``recovers_each``: ``recover`` gets the error of each object of a plan, not only one of them, and
     its plan replaces the rest of that object's actions.
-    ``give_up`` returns a plan that reports a transient error, or a crash, when only the sweep retries.
+    ``give_up`` returns a plan that reports a transient error, or a crash, when only the sweep retries:
+    at the last attempt, or because of a rate limit. If that fails, the message is retried all the same.
     ``snapshot``: the rules by which observed values are written to the log; ``None``: they are not.
     ``only_triggers``: the step only publishes messages. It does so even if `Runtime.find_refusal` has a
     reason why no step may do anything, and its outcome names that.
@@ -228,8 +230,10 @@ class Step(Generic[WorkT, ObservedT]):
         try:
             return self._run(invocation)
         except (CallError, OutOfTimeError) as error:
-            if invocation.is_last_try and is_retried(error):
-                self._report(invocation, error)
+            is_limited = isinstance(error, CallError) and error.kind is ErrorKind.RATE_LIMIT
+            if is_retried(error) and (invocation.is_last_try or is_limited):
+                is_reported = self._report(invocation, error)
+                invocation.is_last_try |= is_limited and is_reported
             raise
         except AccessError:
             raise  # nothing can be written
@@ -305,16 +309,18 @@ class Step(Generic[WorkT, ObservedT]):
             raise StaleObservation(str(error)) if error.is_stale else error
         return self._execute(recovery, work, recoveries + 1)
 
-    def _report(self, invocation: Invocation, error: Exception) -> None:
-        """Report an error that only the sweep retries. Best effort."""
+    def _report(self, invocation: Invocation, error: Exception) -> bool:
+        """Report an error that only the sweep retries. Best effort: whether it is reported."""
         if self.give_up is None:
-            return
+            return False
         invocation.restart_call_time()
         try:
             work = self.open(invocation, False)
             execute(self.give_up(work, error), work)
         except Exception as second:  # noqa: BLE001 - the first error is the one to raise
             invocation.facts.setdefault("left_undone", []).append(str(second))
+            return False
+        return True
 
 
 def open_work(invocation: Invocation, is_first_observation: bool) -> Work:

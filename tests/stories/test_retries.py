@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from local.base.http import Response
 from shared.base.names import VM_ID_LABEL
 from tests.stories import helpers
-from tests.stories.helpers import HOUR, MINUTE, NAME
+from tests.stories.helpers import HOUR, MINUTE, NAME, STANDARD
 from tests.support.harness import Harness
 from tests.support.manifests import manifest
 
@@ -28,6 +29,25 @@ def retries(harness: Harness) -> list[dict[str, Any]]:
 
 def status_writes(harness: Harness) -> int:
     return harness.simulation.kube.calls.count(resource="tpunodegroups", subresource="status")
+
+
+def test_slices_that_exceed_the_rate_quota_together_are_ready_within_six_minutes() -> None:
+    """A minute's quota is enough for a quarter of the reads. Nothing slows a subscription down."""
+    harness, names = Harness(), [f"slice-{number}" for number in range(20)]
+    harness.simulation.gce.faults.set_rate_quota(30)
+    harness.run_for(MINUTE / 3)
+    for name in names:
+        harness.apply(manifest(name, instanceConfig=STANDARD))
+    assert harness.run_until(lambda: all(map(harness.is_ready, names)), 6 * MINUTE)
+    rejected = sum(record.status == 403 for record in harness.simulation.gce.calls.records)
+    outcomes = Counter(answer.outcome for _, answer in harness.answers)
+    assert rejected > 100
+    assert outcomes["LeftToTheSweep"] > 50
+    assert outcomes["TryAgain"] <= 5  # the status could not be written: a conflict
+    for name in names:
+        harness.delete(name)
+    assert harness.run_until(lambda: not any(map(harness.group, names)), 5 * MINUTE)
+    assert harness.leftovers() == []
 
 
 CASES = {

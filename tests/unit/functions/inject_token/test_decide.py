@@ -394,6 +394,32 @@ def test_a_transient_error_is_removed_when_its_vm_no_longer_waits(vm: Vm, left: 
     assert len(write.status.retries) == left
 
 
+@pytest.mark.parametrize(
+    "vm, done",
+    [
+        (WITHOUT_TOKEN, "All 1 VMs have a join token or have joined"),
+        (replace(WITHOUT_TOKEN, node=SILENT, is_node_stale=True), "0 of 1 VMs"),
+    ],
+    ids=["no Node", "the stale Node of its predecessor is deleted first"],
+)
+def test_a_resync_after_a_transient_error_injects_the_tokens_without_another_read(
+    vm: Vm, done: str
+) -> None:
+    failed = Status(retries=(Retry("inject_token", f"403 of {VM}", NOW),))
+    resync = replace(observed(vm, trigger=RESYNC), status=failed, injects_at_once=True)
+    resync = replace(resync, group=group(change={"nodeCount": 1, "topology": "2x2x1"}))
+    plan = decide(resync, NOW)
+    assert plan.outcome == "Injecting"
+    injected = decide(replace(observed(vm), group=resync.group), NOW)  # by a message that names it
+    assert [one.name for one in plan.each] == [one.name for one in injected.each] == [VM]
+    names = [list(map(type, one.each[0].actions)) for one in (plan, injected)]
+    assert names[0] == names[1]
+    (write,) = plan.if_all_succeeded
+    assert isinstance(write, WriteStatus)
+    assert write.status.retries == ()
+    assert done in write.status.conditions[Type.TOKENS_INJECTED].message
+
+
 @pytest.mark.parametrize("name, is_kept", [(VM, True), (OTHER, False)])
 def test_an_error_about_a_vm_remains_only_while_this_vm_waits(name: str, is_kept: bool) -> None:
     denied = replace(DENIED, message=f"may not (instances.set_metadata of {name})")

@@ -115,6 +115,53 @@ def test_a_resync_is_sent_to_the_steps_that_have_work(
     assert find_due_steps(about, status, FIRST_MINUTE) == steps
 
 
+FAILED = (Retry("inject_token", "403 rateLimitExceeded", CREATED),)
+
+
+@pytest.mark.parametrize(
+    "seconds, retries, steps",
+    [
+        (1, (), ()),
+        (1, FAILED, ("inject_token",)),
+        (479, FAILED, ("inject_token",)),
+        (480, FAILED, ("inject_token", "label_node")),
+    ],
+)
+def test_for_eight_minutes_each_run_triggers_only_the_steps_with_a_transient_error(
+    seconds: int, retries: tuple[Retry, ...], steps: tuple[str, ...]
+) -> None:
+    status = known(Type.MIG_READY, resources=EXISTING, retries=retries)
+    assert find_due_steps(group(), status, CREATED + timedelta(seconds=seconds)) == steps
+
+
+def test_a_run_publishes_in_the_order_of_a_slices_life_and_the_oldest_groups_first() -> None:
+    """What comes first gets the rate quota."""
+    groups = {
+        "young": raw_group(creationTimestamp="2026-11-20T09:00:30Z"),
+        "old": raw_group(creationTimestamp="2026-11-20T09:00:00Z"),
+    }
+    for name, raw in groups.items():
+        raw["metadata"]["name"] = name
+        since = CREATED + timedelta(seconds=30 * (name == "young"))
+        error = Retry("inject_token", "403 rateLimitExceeded", since)
+        other = replace(error, step="label_node")
+        raw["status"] = render(Status(retries=(other, error)))
+    found, _ = parse_groups(groups.values(), CLUSTER)
+    at = CREATED + timedelta(minutes=1)
+    asked = replace(request("r"), created=CREATED)
+    sends = flat(decide(ObservedGroups(found, at, requests=(asked,)), at))
+    published = [
+        (send.step, [message.name for message in send.messages])
+        for send in sends
+        if isinstance(send, Send)
+    ]
+    assert published == [
+        ("inject_token", ["old", "young"]),
+        ("approve_join", [""]),
+        ("label_node", ["old", "young"]),
+    ]
+
+
 def rejected(code: str, reason: Reason = Reason.REFUSED) -> dict[str, Resource]:
     return {MIG: Resource("n", State.CREATING, CREATED).fail(reason, code, "m", CREATED)}
 

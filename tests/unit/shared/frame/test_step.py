@@ -143,6 +143,12 @@ CRASH = "unexpected KeyError; the step's log has the traceback"
 REPORTED: dict[str, tuple[Run, str, int, list[str]]] = {
     "the last attempt": (raise_call_error(503), "Added", 5, ["GET /x: 503 Because: no"]),
     "an earlier attempt": (raise_call_error(503), "Added", 4, []),
+    "a rate limit, at any attempt": (
+        raise_call_error(429),
+        "Added",
+        1,
+        ["GET /x: 429 Because: no"],
+    ),
     "a resync, which is not retried": (
         raise_call_error(503),
         "Resync",
@@ -177,6 +183,30 @@ def test_only_an_error_that_is_left_to_the_sweep_is_reported(
     handle(STEP, step.run, message(cause, attempt), runtime())
     assert errors == reported
     assert ["reported"] * len(reported) == RECORDED
+
+
+def fail_to_report(_work: Work, _error: Exception) -> Plan:
+    raise CallError("PUT /x", 503, "", "no")
+
+
+@pytest.mark.parametrize(
+    "give_up, outcome, http",
+    [
+        (lambda _work, _error: Plan("Reported"), "LeftToTheSweep", 204),
+        (fail_to_report, "TryAgain", 503),
+        (None, "TryAgain", 503),
+    ],
+    ids=["reported", "the report fails", "nothing reports it"],
+)
+def test_a_message_that_a_rate_limit_rejects_is_retried_only_if_the_sweep_cannot_know_it(
+    give_up: Any, outcome: str, http: int
+) -> None:
+    def observe(_work: Work) -> None:
+        raise CallError("GET /x", 403, "rateLimitExceeded", "slow down")
+
+    step = Step(STEP, open_work, observe, lambda _, __: Plan("x"), recover_nothing, give_up=give_up)
+    answer = handle(STEP, step.run, message("Added", 1), runtime())
+    assert (answer.outcome, answer.http) == (outcome, http)
 
 
 def test_the_report_of_an_error_has_the_full_time_for_calls() -> None:
