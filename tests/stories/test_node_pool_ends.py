@@ -183,7 +183,7 @@ def test_a_missing_cluster_is_reported_on_the_pod() -> None:
 def test_an_error_of_a_manually_created_pod_is_reported_on_it() -> None:
     harness = new_harness()
     name = {"jobset.sigs.k8s.io/jobset-name": "x/../y?z"}
-    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "rs-1", "uid": "rs-uid"}
+    owner = {"apiVersion": "argoproj.io/v1alpha1", "kind": "Workflow", "name": "w", "uid": "w"}
     metadata = {
         "labels": dict.fromkeys(name),
         "annotations": name,
