@@ -11,6 +11,7 @@ from random import Random
 
 import pytest
 
+from local.cloud.simulation import Options
 from shared.settings import GKE, TPU_NODE_GROUP
 from shared.slices.kinds.jobset import JobSetKind
 from tests.faults.crashes import Point, is_write, kind, run_scenario
@@ -35,8 +36,8 @@ class LimitedHarness(Harness):
 
     collected: list[bytes] | None = None
 
-    def __init__(self, provider: str, limit: str) -> None:
-        super().__init__(slices=SETTINGS[provider])
+    def __init__(self, provider: str, limit: str, *, workloads: bool = False) -> None:
+        super().__init__(Options(workloads=workloads), slices=SETTINGS[provider])
         namespaces = f"{NAMESPACE}: {limit}"
         self.simulation.admin("POST", OPTIONS, objects.config_map(namespaces=namespaces))
         self.jobsets.behaviour = RUNS_FOREVER
@@ -189,7 +190,7 @@ def test_a_kind_that_needs_a_switch_gets_slices_only_in_namespaces_that_list_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(JobSetKind, "is_always_on", False)
-    harness = LimitedHarness(TPU_NODE_GROUP, "{kinds: [JobSet], slices: 1}")
+    harness = LimitedHarness(TPU_NODE_GROUP, "{kinds: [JobSet], slices: 1}", workloads=True)
     options = f"{OPTIONS}/jobsets"
     listed = harness.simulation.admin("GET", options)["data"]["namespaces"]
     for text in ("other: {kinds: [JobSet], slices: 1}", listed):
