@@ -77,7 +77,7 @@ def build_desired(leader: Leader, unit: Unit, provider: Provider) -> DesiredSlic
     if violation:
         raise InputError(violation)
     desired = provider.build_desired(demand, unit)
-    violation = find_fence_violation(kind, demand) or find_split_violation(demand) or ""
+    violation = find_fence_violation(kind, demand, unit) or find_split_violation(demand) or ""
     if violation:
         raise InputError(violation)
     return desired

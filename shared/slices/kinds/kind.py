@@ -11,7 +11,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from shared.base.documents import Document, read_mapping, read_mappings
-from shared.base.names import POOL_LABEL
+from shared.base.names import JOBSET_KIND, POOL_LABEL
 from shared.base.pods import find_controller, list_tpu_containers
 from shared.base.slice_names import JOB_KEY_SELECTOR
 from shared.base.timestamps import guess_time
@@ -164,15 +164,26 @@ def find_suspension_time(owner: Document) -> datetime | None:
     return find_transition_time(owner, ("Suspended",)) if is_suspended(owner) else None
 
 
-def find_fence_violation(kind: UnitKind, demand: Demand) -> str:
+def find_fence_violation(kind: UnitKind, demand: Demand, unit: Unit) -> str:
     """The violation if Pods of other units could take some hosts of the slice; empty if not."""
-    is_fenced = kind.exclusive_topology in demand.annotations or JOB_KEY_SELECTOR in demand.selector
-    if is_fenced or demand.hosts == 1:
+    key, selected = kind.exclusive_topology, demand.selector.get(JOB_KEY_SELECTOR)
+    if selected not in (None, unit.key):
+        return (
+            f"the Pod's nodeSelector {JOB_KEY_SELECTOR} is {selected!r}: only {unit.key}, the key of "
+            f"{unit.shown}, keeps Pods of other owners away; leave it out or set this"
+        )
+    if selected or key in demand.annotations or demand.hosts == 1:
         return ""
+    if not key:
+        return (
+            f"the Pod has no nodeSelector {JOB_KEY_SELECTOR}, so that Pods of other owners could take "
+            f"hosts of the slice: the Pods of {unit.shown} must select {JOB_KEY_SELECTOR}: {unit.key}"
+        )
+    admit_jobs = ", or the component admit-jobs be installed" if unit.kind == JOBSET_KIND else ""
     return (
-        f"the {kind.name} has no annotation {kind.exclusive_topology}, and the Pod no nodeSelector "
-        f"{JOB_KEY_SELECTOR}, so that Pods of other Jobs could take hosts of the slice: the {kind.name} "
-        f"must have {kind.exclusive_topology}: {POOL_LABEL}, or the component admit-jobs be installed"
+        f"the {kind.name} has no annotation {key}, and the Pod no nodeSelector {JOB_KEY_SELECTOR}, so "
+        f"that Pods of other Jobs could take hosts of the slice: the {kind.name} must have {key}: "
+        f"{POOL_LABEL}{admit_jobs}"
     )
 
 

@@ -12,11 +12,13 @@ from local.base.clock import VirtualClock
 from local.cluster.manifests import (
     FOR_PODS,
     read_definitions_for_examples,
+    read_leader_worker_set_crd,
     read_manifests,
     read_manifests_for_jobsets,
 )
 from local.kube import ADMIN, KubeApi
 from local.run.supervisor import TPU_NODE_GROUP
+from shared.slices.units import read_demand
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 PATHS = sorted(EXAMPLES.rglob("*.yaml"))
@@ -30,6 +32,7 @@ def cluster() -> KubeApi:
             *read_manifests(without=FOR_PODS),
             *read_manifests_for_jobsets(TPU_NODE_GROUP),
             *read_definitions_for_examples(),
+            read_leader_worker_set_crd(),
         ]
     )
     return api
@@ -40,3 +43,22 @@ def test_each_example_is_accepted_with_every_field(cluster: KubeApi, path: Path)
     documents = list(yaml.safe_load_all(path.read_text()))
     assert documents
     cluster.apply_manifests(documents)
+
+
+@pytest.mark.parametrize(
+    "name, path, pods",
+    [
+        ("deployment-v6e-2x2", ("template",), 1),
+        ("indexed-job-v6e-2x2", ("template",), 1),
+        ("leaderworkerset-v6e-4x4", ("leaderWorkerTemplate", "workerTemplate"), 4),
+    ],
+)
+def test_as_many_pods_share_a_slice_of_an_example_as_it_has_hosts(
+    name: str, path: tuple[str, ...], pods: int
+) -> None:
+    spec = yaml.safe_load((EXAMPLES / f"{name}.yaml").read_text())["spec"]
+    assert spec.get("leaderWorkerTemplate", {}).get("size", 1) == pods
+    for key in path:
+        spec = spec[key]
+    demand = read_demand(spec)
+    assert (demand.chips, demand.hosts) == (4, pods)

@@ -180,8 +180,8 @@ def test_pods_of_other_jobs_are_kept_from_several_hosts_by(
     case: tuple[dict[str, Any], bool],
 ) -> None:
     change, is_fenced = case
-    demand, _ = asked(pod(**change))
-    assert (find_fence_violation(JOBSET, demand) == "") is is_fenced
+    demand, unit = asked(pod(**change))
+    assert (find_fence_violation(JOBSET, demand, unit) == "") is is_fenced
 
 
 V6E, V7X = "tpu-v6e-slice", "tpu7x"

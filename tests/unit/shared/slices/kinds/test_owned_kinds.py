@@ -3,6 +3,7 @@ when it is needed."""
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from collections.abc import Iterator
 from datetime import timedelta
@@ -14,7 +15,7 @@ from shared.ports.kubernetes.cluster import Cluster
 from shared.slices.assignment import SliceView
 from shared.slices.kinds.deployment import DEPLOYMENT, REPLICA_SET
 from shared.slices.kinds.job import JOB
-from shared.slices.kinds.kind import Rules, UnitKind, assign_pods
+from shared.slices.kinds.kind import Rules, UnitKind, assign_pods, find_fence_violation
 from shared.slices.kinds.pod import POD
 from shared.slices.kinds.stateful_set import STATEFUL_SET
 from shared.slices.units import Need, Unit, read_demand
@@ -202,6 +203,47 @@ def test_pods_of_other_kinds_and_of_nodes_are_not_claimed(raw: dict[str, Any]) -
     claims = [one.claim(demand) for one in KINDS]
     assert not any(claims[:-1])
     assert claims[-1] is None or claims[-1].refusal
+
+
+def keyed(raw: dict[str, Any], owner: str) -> dict[str, Any]:
+    """The Pod, which selects the key of this Job, as in ``ns/Job/train/``."""
+    key = hashlib.sha1(owner.encode(), usedforsecurity=False).hexdigest()
+    made: dict[str, Any] = merge(raw, {"spec": {"nodeSelector": {"job-key": key}}})
+    return made
+
+
+OPEN = (
+    "the Pod has no nodeSelector job-key, so that Pods of other owners could take hosts of the "
+    "slice: the Pods of {} must select job-key: "
+)
+FENCES: dict[str, tuple[UnitKind, dict[str, Any], str]] = {
+    "a host of its own": (JOB, job_pod("0"), ""),
+    "no fence": (JOB, job_pod("0", "4x4"), OPEN.format("Job train")),
+    "no fence of ordinals": (STATEFUL_SET, web("0", "4x4"), OPEN.format("StatefulSet web")),
+    "its own key": (JOB, keyed(job_pod("0", "4x4"), "ns/Job/train/"), ""),
+    "the key of another namespace": (
+        JOB,
+        keyed(job_pod("0", "4x4"), "other/Job/train/"),
+        "the Pod's nodeSelector job-key is '",
+    ),
+    "the key of another Pod": (
+        POD,
+        keyed(pod("one"), "ns/Pod/two/"),
+        "the Pod's nodeSelector job-key",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind, raw, start", FENCES.values(), ids=FENCES)
+def test_pods_of_other_owners_are_kept_from_the_hosts_of_a_slice(
+    kind: UnitKind, raw: dict[str, Any], start: str
+) -> None:
+    demand = read_demand(raw)
+    unit = kind.find_unit(demand)
+    assert unit is not None
+    violation = find_fence_violation(kind, demand, unit)
+    assert violation.startswith(start)
+    assert (unit.key in violation) is bool(start) is bool(violation)
 
 
 UNEQUAL = (
