@@ -33,7 +33,7 @@ _HINTS = {
     ("the cluster", 401): "Your kubeconfig's credentials are not accepted; `kubectl get "
     "tpunodegroups -A` must work with it.",
     ("the cluster", 403): "You need permission to get and list tpunodegroups and nodes, and to get "
-    "the namespace kube-system; for JobSets also to get and list jobsets and pods.",
+    "the namespace kube-system; for slices of workloads also to get and list pods and their owners.",
     ("the cluster", 404): "Check that it is installed in this cluster: `kubectl get crd "
     "tpunodegroups.tpu.google.com`.",
     ("Pub/Sub", 403): "You need the role roles/pubsub.publisher on this topic.",

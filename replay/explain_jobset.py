@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from functions import provision_slice, release_slice
+from functions.provision_slice.observe import Observed
 from functions.provision_slice.waiting import build_message, find_leaders
 from functions.release_slice.observe import ObservedSlices
 from replay import explain
@@ -75,7 +76,7 @@ def explain_jobset(deps: Dependencies, namespace: str, name: str) -> JobSetExpla
     check_provider(deps)
     jobset = deps.open_cluster().find_jobset(namespace, name)
     answers = (
-        *explain_pods(deps, (JOBSET_KIND, namespace, name)),
+        *_explain_pods(deps, (JOBSET_KIND, namespace, name)),
         *_explain_slices(deps, namespace, name),
     )
     if jobset is None and not answers:
@@ -101,8 +102,8 @@ def check_provider(deps: Dependencies) -> None:
         )
 
 
-def explain_pods(deps: Dependencies, owner: tuple[str, str, str]) -> Iterator[StepExplanation]:
-    """What provision_slice would do for each Pod that waits for a slice of this `Unit.owner_key`."""
+def _explain_pods(deps: Dependencies, owner: tuple[str, str, str]) -> Iterator[StepExplanation]:
+    """What provision_slice would do for each Pod of this JobSet, by its `Unit.owner_key`."""
     step, now = provision_slice.STEP.name, deps.now()
     try:
         leaders = find_leaders(deps.open_cluster().list_pending_pods())
@@ -111,14 +112,19 @@ def explain_pods(deps: Dependencies, owner: tuple[str, str, str]) -> Iterator[St
         return
 
     def build_plan(leader: Leader) -> Plan:
-        fields = _build_fields(deps, build_message(leader, now), now)
-        work = SliceWork(**fields, leader=leader, about=leader.demand.raw)
-        return provision_slice.decide.decide(provision_slice.observe.observe(work), now)
+        return provision_slice.decide.decide(observe_pod(deps, leader, now), now)
 
     for leader in leaders:
         unit = leader.kind.find_unit(leader.demand)
         if unit is not None and unit.owner_key == owner:
             yield explain.explain_step(step, True, partial(build_plan, leader), leader.demand.name)
+
+
+def observe_pod(deps: Dependencies, leader: Leader, now: datetime) -> Observed:
+    """What provision_slice observes about a Pod that waits, on a resync. Raises `CallError`."""
+    fields = _build_fields(deps, build_message(leader, now), now)
+    work = SliceWork(**fields, leader=leader, about=leader.demand.raw)
+    return provision_slice.observe.observe(work)
 
 
 def _explain_slices(deps: Dependencies, namespace: str, name: str) -> Iterator[StepExplanation]:

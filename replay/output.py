@@ -125,7 +125,8 @@ def print_pod_explanation(explanation: PodExplanation, form: Format) -> None:
         return
     print_paragraph(explanation.cause)
     if explanation.steps:
-        _print_answers(explanation.steps, ("STEP", "BY SWEEP", "ABOUT", "OUTCOME"))
+        head = ("STEP", "BY SWEEP", "ABOUT", "OUTCOME")
+        _print_answers(explanation.steps, head, explanation.cause)
 
 
 def print_timeline(timeline: Timeline, price: float | None, form: Format) -> None:

@@ -43,8 +43,7 @@ def observe(work: SliceWork) -> Observed:
     if isinstance(work.trigger, LogTrigger):
         return _observe_operation(work, work.trigger.event)
     provider = work.provider
-    with_all = bool(quotas.read_limits(work.cluster).entries)
-    pods = work.cluster.list_pending_pods(with_all=with_all)
+    pods = work.cluster.list_pending_pods(with_all=quotas.lists_all(work.cluster))
     leaders = [
         one for one in waiting.find_leaders(pods) if quotas.is_switched_on(work.cluster, one)
     ]
@@ -131,7 +130,7 @@ def _observe_operation(work: SliceWork, event: LogEvent) -> ObservedOperation:
     """
     cluster, provider = work.cluster, work.provider
     work.facts["slice"] = event.name
-    pods = list(cluster.list_pending_pods(with_all=bool(quotas.read_limits(cluster).entries)))
+    pods = list(cluster.list_pending_pods(with_all=quotas.lists_all(cluster)))
     pod: Mapping[str, Any] | None = _find_leading_pod(pods, event.name)
     observed, others = None, None
     if event.method == CREATE_METHOD and pod is None:

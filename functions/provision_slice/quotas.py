@@ -30,6 +30,11 @@ def is_switched_on(cluster: Cluster, leader: Leader) -> bool:
         return True
 
 
+def lists_all(cluster: Cluster) -> bool:
+    """Whether all Pods that wait are listed, not only those of JobSets: other kinds may be on."""
+    return bool(read_limits(cluster).entries)
+
+
 def find_quota(work: SliceWork, kind: UnitKind, desired: DesiredSlice) -> Quota | None:
     """The quota of the namespace in which a slice would be created; ``None`` if it has no limit. Raises
     `InputError`."""

@@ -124,7 +124,7 @@ ERRORS: dict[str, tuple[Exception, str]] = {
         ),
         f'the call `{GROUPS}` to the cluster failed: 403 Forbidden: User "me" cannot list resource '
         '"tpunodegroups". You need permission to get and list tpunodegroups and nodes, and to get '
-        "the namespace kube-system; for JobSets also to get and list jobsets and pods.",
+        "the namespace kube-system; for slices of workloads also to get and list pods and their owners.",
     ),
     "not installed": (
         CallError(GROUPS, 404, "NotFound", "not found", About("TPUNodeGroup")),

@@ -8,12 +8,19 @@ from typing import Any
 
 import pytest
 
+from local.base.http import Response
+from local.cloud.simulation import Options
 from shared.settings import GKE, TPU_NODE_GROUP
+from shared.slices.units import Unit
 from tests.faults.jobsets import SETTINGS, post, prepare, running, slices
-from tests.stories.jobsets import NAME, PODS, delete, pods, until
+from tests.stories import workload_objects as objects
+from tests.stories.jobsets import NAME, OPTIONS, PODS, delete, pods, until
+from tests.support import jobset_objects
+from tests.support.builders import merge
 from tests.support.harness import Harness
 from tests.unit.replay.tool import ALONE, Tool
 
+MERGE = {"Content-Type": "application/merge-patch+json"}
 ABOUT = ("explain", "default/train", "--jobset")
 NOUNS = {TPU_NODE_GROUP: "TPUNodeGroup", GKE: "node pool"}
 PREFIXES = {TPU_NODE_GROUP: "TPUNodeGroup", GKE: "NodePool"}
@@ -108,8 +115,7 @@ def test_a_slice_that_cannot_be_created_is_explained() -> None:
     wait_for_a_slice(tool)
     (pod,) = pods(tool.harness)
     labels = {"metadata": {"labels": {"jobset.sigs.k8s.io/job-key": "0" * 40}}}
-    merge = {"Content-Type": "application/merge-patch+json"}
-    tool.harness.simulation.admin("PATCH", f"{PODS}/{pod['metadata']['name']}", labels, **merge)
+    tool.harness.simulation.admin("PATCH", f"{PODS}/{pod['metadata']['name']}", labels, **MERGE)
     ((_, _, _, outcome, note, actions),) = rows(tool)
     assert outcome == "InputRefused"
     assert note.endswith("slices are created only for this Job")
@@ -167,12 +173,7 @@ NO_SLICE: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({}, {"containers": [{"name": "c", "image": "i"}]}, "requests no google.com/tpu, so that it gets no slice."),
     ({}, {"nodeSelector": {}}, "selects no topology, so that it gets no slice; set the node selector cloud.google.com/gke-tpu-topology."),
     ({"annotations": {OPT_OUT: "true"}}, {}, f"has opted out of slices, by {OPT_OUT} or because a ProvisioningRequest provides its Nodes."),
-    ({}, {}, "has no controller, and slices are created for Pods of JobSets only; apply a TPUNodeGroup with topology 2x2x1."),
-    (
-        {"ownerReferences": [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "serve-5", "uid": "u", "controller": True}]},
-        {},
-        "is of ReplicaSet serve-5, and slices are created for Pods of JobSets only; apply a TPUNodeGroup with topology 2x2x1.",
-    ),
+    ({"ownerReferences": [{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "u", "controller": True}]}, {}, "gets no slice: Pods of a DaemonSet run on the Nodes that there are."),
 ]  # fmt: skip
 
 
@@ -198,16 +199,120 @@ def test_a_pod_of_a_jobset_is_explained_with_the_slice_that_would_be_created() -
     (pod,) = pods(tool.harness)
     name = pod["metadata"]["name"]
     explained = tool.json("explain", f"default/{name}", "--pod")
-    assert explained["cause"] == f"Pod default/{name} of JobSet train waits for a slice."
+    assert explained["cause"] == (
+        f"Pod default/{name} waits for the slice {NAME} of Job train-workers-0 of JobSet train. "
+        f"provision_slice would create the slice {NAME}."
+    )
     assert [one["outcome"] for one in explained["steps"]] == ["Creating"]
     lines = tool.run("explain", f"default/{name}", "--pod").stdout.splitlines()
     assert lines[3].split() == ["provision_slice", "yes", name, "Creating"]
     index = {"metadata": {"annotations": {"batch.kubernetes.io/job-completion-index": "1"}}}
-    merge = {"Content-Type": "application/merge-patch+json"}
-    tool.harness.simulation.admin("PATCH", f"{PODS}/{name}", index, **merge)
+    tool.harness.simulation.admin("PATCH", f"{PODS}/{name}", index, **MERGE)
     assert tool.json("explain", f"default/{name}", "--pod")["cause"].endswith(
-        "waits for the slice of the first Pod of its Job, which has completion index 0."
+        "waits for the slice of Job train-workers-0 of JobSet train, for which no Pod asks: the first is missing."
     )
+
+
+QUIET = Options(sweeps=False, relays=False, sinks=False, workloads=True)
+ON = "default: {kinds: [Deployment, ReplicaSet, Job, StatefulSet, LeaderWorkerSet, Pod], slices: 1}"
+PLACE = "the key namespaces of the ConfigMap tpu-functions/jobsets"
+RELAY = "The relay must have SLICE_WORKLOADS=true, which the component workloads sets (Terraform: slice_workloads)."
+UNSCHEDULABLE = {
+    "status": {
+        "phase": "Pending",
+        "conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}],
+    }
+}
+JOB_KEY = Unit("Job", "default", "train", "").key
+
+
+JOB_TEMPLATE = merge(
+    objects.template("4x4", "Never"), {"spec": {"nodeSelector": {"job-key": JOB_KEY}}}
+)
+
+
+def owned_by(kind: str, name: str, **more: Any) -> dict[str, Any]:
+    """A Pod whose controller does not exist, as the scheduler reports it."""
+    owner = {"apiVersion": "v1", "kind": kind, "name": name, "uid": "u", "controller": True}
+    return objects.pod(**merge(UNSCHEDULABLE, {"metadata": {"ownerReferences": [owner]}}), **more)
+
+
+def off(kind: str, entry: str) -> str:
+    return f"gets no slice: slices for the kind {kind} are off in namespace default. Add {entry} in {PLACE}. {RELAY}"
+
+
+KINDS: dict[str, tuple[str, dict[str, Any], str, str]] = {
+    "no namespace is listed": ("", objects.pod(), "", off("Pod", "default: {kinds: [Pod], slices: 4}, with the limit that it may have,")),
+    "another kind is listed": ("default: {kinds: [Pod], slices: 2}", objects.deployment(), "", off("Deployment", "Deployment to the kinds of default")),
+    "no kind is its controller's": ("", owned_by("RayCluster", "ray"), "", "gets no slice: no slices are created for Pods of RayCluster ray."),
+    "the entry is wrong": ("default: 3", objects.deployment(), "InputRefused", f"gets no slice: {PLACE} must give default kinds, slices and, if they are limited, chips, as in {{kinds: [JobSet], slices: 4, chips: 64}}."),
+    "the key is no mapping": ("4", objects.pod(), "InputRefused", f"gets no slice: {PLACE} must be a mapping of namespaces."),
+    "the claim is refused": (ON, objects.job(completionMode="NonIndexed"), "InputRefused", "gets no slice: Job train is not Indexed: slices are created only for those with completionMode: Indexed."),
+    "the owner is refused": (ON, objects.job(3, "4x4", template=JOB_TEMPLATE), "InputRefused", "gets no slice: a slice of topology 4x4 has 4 hosts with 4 chips, and Job train has 3 Pods with TPUs: the numbers must be equal."),
+    "hosts could be taken": (ON, objects.job(4, "4x4"), "InputRefused", f"gets no slice: the Pod has no nodeSelector job-key, so that Pods of other owners could take hosts of the slice: the Pods of Job train must select job-key: {JOB_KEY}."),
+    "the owner has opted out": (ON, objects.deployment(metadata={"annotations": {OPT_OUT: "true"}}), "OptedOut", "gets no slice: Deployment serve has opted out."),
+    "the owner is gone": (ON, owned_by("ReplicaSet", "gone"), "JobSetGone", "gets no slice: ReplicaSet gone is gone or being deleted."),
+    "a follower": (ON, objects.job(4, "4x4"), "", "waits for the slice of Job train, for which Pod FIRST asks: explain that one."),
+    "a Deployment": (ON, objects.deployment(), "Creating", "waits for the slice serve-7c86198fe309499e of Pod 0 of Deployment serve. provision_slice would create the slice serve-7c86198fe309499e."),
+    "a group": (ON, objects.leader_worker_set(), "Creating", "waits for the slice serve-4b0601454a676bf9 of group 0 of LeaderWorkerSet serve. provision_slice would create the slice serve-4b0601454a676bf9."),
+    "a gang": (ON, objects.pod(spec={"schedulingGroup": {"podGroupName": "g"}}), "Creating", "is held by the scheduler until its gang is complete, and waits for the slice one-debecce4ba993b97 of Pod one. provision_slice would create the slice one-debecce4ba993b97."),
+    "a queue": (ON, objects.pod(spec={"schedulingGates": [{"name": "kueue.x-k8s.io/admission"}]}), "", "does not wait for a slice yet: it has scheduling gates (kueue.x-k8s.io/admission)."),
+}  # fmt: skip
+
+
+def explain_one(
+    options: Options, namespaces: str, manifest: dict[str, Any], *, last: bool = False
+) -> tuple[Tool, str, str]:
+    """The tool, the name of the first or last Pod, and that of the first."""
+    harness = Harness(options, slices=SETTINGS[TPU_NODE_GROUP])
+    listed = {"namespaces": namespaces} if namespaces else {}
+    harness.simulation.admin("POST", OPTIONS, jobset_objects.config_map(**listed))
+    harness.simulation.admin("POST", objects.PATHS[manifest["kind"]], manifest)
+    if manifest["kind"] != "Pod":
+        harness.run_for(timedelta(seconds=20))
+    elif {"schedulingGroup", "schedulingGates"}.isdisjoint(manifest["spec"]):
+        harness.simulation.admin("PATCH", f"{PODS}/one/status", UNSCHEDULABLE, **MERGE)
+    elif "schedulingGroup" in manifest["spec"]:
+        # A field of an alpha API that the simulated API server drops.
+        pod = merge(harness.simulation.admin("GET", f"{PODS}/one"), manifest)
+        harness.hooks.instead = lambda _, call: (
+            Response.of_json(pod) if call == f"GET {PODS}/one" else None
+        )
+    names = sorted(pod["metadata"]["name"] for pod in pods(harness))
+    return Tool(harness), names[-last], names[0]
+
+
+@pytest.mark.parametrize("case", KINDS)
+def test_a_pod_of_any_kind_is_explained(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    namespaces, manifest, outcome, why = KINDS[case]
+    tool, name, first = explain_one(QUIET, namespaces, manifest, last=case == "a follower")
+    monkeypatch.setenv("COLUMNS", "80")
+    why = why.replace("FIRST", first)
+    before = len(tool.calls)
+    explained = tool.json("explain", f"default/{name}", "--pod")
+    assert (explained["cause"], [one["outcome"] for one in explained["steps"]]) == (
+        f"Pod default/{name} {why}",
+        [outcome] if outcome else [],
+    )
+    assert [call for call in tool.calls[before:] if not call.startswith("GET ")] == []
+    lines = tool.run("explain", f"default/{name}", "--pod").stdout.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert " ".join(lines).startswith(explained["cause"])
+
+
+def test_the_limit_of_a_namespace_is_explained_with_the_slice_that_waits_for_it() -> None:
+    tool, one, other = explain_one(Options(workloads=True), ON, objects.deployment(2), last=True)
+    assert {
+        tool.json("explain", f"default/{name}", "--pod")["cause"].partition(
+            " waits for the slice "
+        )[2]
+        for name in (one, other)
+    } == {
+        "serve-2b574d7699ac3ae2 of Pod 1 of Deployment serve. It is being created or changed.",
+        "serve-7c86198fe309499e of Pod 0 of Deployment serve. Namespace default may have 1 slice "
+        f"({PLACE}) and has 1 slice with 4 chips: the Pod gets its slice, TPUNodeGroup "
+        "serve-7c86198fe309499e (1 host of ct6e-standard-4t (2x2)), when others are released.",
+    }
 
 
 @pytest.mark.parametrize(
