@@ -17,6 +17,7 @@ import yaml
 from local.kube.calls import Call, CallLog
 from relay import daemon
 from shared.settings import TPU_NODE_GROUP
+from shared.slices.kinds.owned import FEW_OWNERS
 from shared.triggers.routes import ROUTES
 from tests.stories import (
     errors,
@@ -30,8 +31,11 @@ from tests.stories import (
     test_joins,
     test_limits,
     test_losses,
+    test_workloads,
+    workload_objects,
 )
 from tests.stories.helpers import HOUR, MINUTE
+from tests.support.builders import merge
 from tests.support.harness import Harness
 from tests.support.manifests import manifest
 from tests.support.signing_requests import kubelets, pem
@@ -44,6 +48,7 @@ FILES = (
     "base/rbac.yaml",
     *(f"components/jobsets/{name}.yaml" for name in ("roles", "relay")),
     "components/jobsets-node-groups/roles.yaml",
+    "components/workloads/roles.yaml",
 )
 DOCUMENTS = [
     document for name in FILES for document in yaml.safe_load_all((KUBERNETES / name).read_text())
@@ -128,6 +133,34 @@ def recreate_a_jobset() -> None:
     jobsets.until(harness, lambda: jobsets.are_running(harness))
 
 
+def keep_slices_of_workloads() -> None:
+    """A workload of each kind; of two kinds more than are read one by one."""
+    harness = test_workloads.new_harness(TPU_NODE_GROUP)
+    kinds = "Deployment, ReplicaSet, StatefulSet, Job, Pod, LeaderWorkerSet"
+    listed = {"namespaces": f"{workload_objects.NAMESPACE}: {{kinds: [{kinds}], slices: 99}}"}
+    path = f"{jobsets.OPTIONS}/jobsets"
+    harness.simulation.admin("PATCH", path, {"data": listed}, **test_workloads.MERGE)
+    made: list[dict[str, Any]] = [
+        workload_objects.pod(),
+        workload_objects.job(),
+        merge(workload_objects.deployment(), {"metadata": {"name": "server"}}),
+        merge(workload_objects.replica_set(), {"metadata": {"name": "replicas"}}),
+    ]
+    for number in range(FEW_OWNERS + 1):
+        groups = workload_objects.leader_worker_set(1, topology=workload_objects.ONE_HOST)
+        made.append(merge(groups, {"metadata": {"name": f"groups-{number}"}}))
+        made.append(
+            merge(workload_objects.stateful_set(), {"metadata": {"name": f"ordinals-{number}"}})
+        )
+    for one in made:
+        test_workloads.apply(harness, one)
+    helpers.until(harness, lambda: test_workloads.running(harness) == len(made))
+    harness.run_for(2 * MINUTE)
+    for kind, name in (("LeaderWorkerSet", "groups-0"), ("StatefulSet", "ordinals-0")):
+        harness.simulation.admin("DELETE", f"{workload_objects.PATHS[kind]}/{name}")
+    harness.run_for(5 * MINUTE)
+
+
 def request_a_control_planes_certificate() -> None:
     """The request is denied, and the token is revoked."""
     groups = joins.TwoGroups()
@@ -147,6 +180,7 @@ SCENARIOS: tuple[Callable[[], object], ...] = (
     run_beside_tpu_operator,
     test_jobset_slices.test_a_jobset_gets_its_slice_runs_and_leaves_nothing_behind,
     recreate_a_jobset,
+    keep_slices_of_workloads,
     test_jobset_slices.test_a_jobset_that_requests_another_slice_gets_it,
     test_jobset_slices.test_a_slice_that_has_lost_a_host_is_recreated_if_configured,
     test_jobset_slices.test_the_sweep_without_events_is_enough,
