@@ -66,6 +66,8 @@ def open_pod(invocation: Invocation, is_first_observation: bool) -> SliceWork:
     work.leader = find_leader(pod)
     if work.leader is None:
         raise NothingToDo("NotWaiting")
+    if waiting.may_be_tried(work.leader, work.now):
+        raise NothingToDo("NotWaiting", "the scheduler has not tried it yet")
     if not quotas.is_switched_on(work.cluster, work.leader):
         raise NothingToDo("KindOff")
     work.about = pod

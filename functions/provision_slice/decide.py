@@ -91,6 +91,7 @@ def _plan_pod(observed: observe.ObservedPod | observe.ObservedImpossible, now: d
         "name": desired.name,
         "size": desired.size,
         "unit": desired.unit.shown,
+        "owner": f"{desired.unit.kind} {desired.unit.owner}",
         "user": next(iter(observed.users), ""),
         "conflict": "",
         "failure": "",

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from shared.base import backoff
@@ -12,8 +12,12 @@ from shared.slices import concurrency
 from shared.slices.kinds import Leader, find_kind, find_leader
 from shared.slices.kinds.kind import find_fence_violation
 from shared.slices.provider import DesiredSlice, Provider, Slice, SliceState
-from shared.slices.units import InputError, Unit, find_split_violation, read_demand
+from shared.slices.units import InputError, Unit, find_split_violation, is_held, read_demand
 from shared.triggers.message import POD_KIND, Cause, Message
+
+HELD_FOR = timedelta(minutes=1)
+"""A Pod of a gang that the scheduler has not tried is held only if it still waits so long after its
+creation: free Nodes may suffice for one that it is just about to try."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +55,11 @@ def find_wait_start(leader: Leader) -> datetime:
         if condition.get("type") == "PodScheduled"
     )
     return guess_time(next(times, None)) or parse_time(metadata["creationTimestamp"])
+
+
+def may_be_tried(leader: Leader, now: datetime) -> bool:
+    """Whether the scheduler may be just about to try the Pod, so that it must not get a slice yet."""
+    return is_held(leader.demand.raw) and now - find_wait_start(leader) < HELD_FOR
 
 
 def build_message(leader: Leader, now: datetime) -> Message:

@@ -92,7 +92,8 @@ def plan_slice(one: ObservedSlice, now: datetime) -> Each:
         return report or Each(existing.name, (Fail(error),), "Failed")
     why = one.state.why
     if one.refusal:
-        why = f"no JobSet needs it, and its release deadline cannot be written: {one.refusal}"
+        nobody = f"no {existing.unit.kind} needs it"
+        why = f"{nobody}, and its release deadline cannot be written: {one.refusal}"
     user = next(iter(one.users), "")
     words = {"name": existing.name, "failure": existing.message, "user": user, "why": why}
     row = one.find_row(now)

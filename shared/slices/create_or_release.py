@@ -122,8 +122,8 @@ LIMITED = EventTemplate(
 )
 CONFLICTING = EventTemplate(
     "CreationFailed",
-    "The Pod's slice needs the name {name}, but {conflict} has this name. Delete that one, or give its "
-    "owner another name",
+    "The Pod's slice needs the name {name}, but {conflict} has this name. Delete that one, or give "
+    "{owner} another name",
     is_warning=True,
 )
 DIFFERENT_IN_USE = EventTemplate(

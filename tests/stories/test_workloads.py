@@ -12,6 +12,7 @@ import pytest
 from local.cloud.simulation import Options
 from local.jobsets import PodBehaviour
 from shared.settings import GKE, TPU_NODE_GROUP
+from shared.slices.units import Unit
 from tests.faults.jobsets import SETTINGS
 from tests.stories import workload_objects as objects
 from tests.stories.helpers import MINUTE, describe_state
@@ -145,6 +146,24 @@ def test_a_stranger_costs_no_slice_more_than_pods() -> None:
     assert (running(harness), slices(harness)) == (1, 1)
 
 
+def tied(key: str, topology: str = objects.ONE_HOST) -> dict[str, Any]:
+    """The template of a Job whose Pods select the Nodes with a key."""
+    made = objects.template(topology, "Never")
+    made["spec"]["nodeSelector"]["job-key"] = key
+    return made
+
+
+TRAIN = Unit("Job", NAMESPACE, "train", "")
+ANOTHER = Unit("JobSet", "other", "train", "train-main-0")
+
+
+def test_a_job_of_several_hosts_that_selects_its_key_gets_its_slice_and_only_this_one() -> None:
+    harness = new_harness(TPU_NODE_GROUP)
+    apply(harness, objects.job(4, FOUR_HOSTS, template=tied(TRAIN.key, FOUR_HOSTS)))
+    until(harness, lambda: running(harness) == 4)
+    assert slices(harness) == 1
+
+
 @pytest.mark.parametrize(
     "manifest, why",
     [
@@ -153,10 +172,20 @@ def test_a_stranger_costs_no_slice_more_than_pods() -> None:
             "4x4 has 4 hosts of 4 chips, and a Deployment's Pod gets slices of one host only: use a",
         ),
         (objects.job(1, completionMode="NonIndexed"), "Job train is not Indexed"),
+        (
+            objects.job(4, FOUR_HOSTS),
+            "the Pod has no nodeSelector job-key, so that Pods of other owners could take hosts of the "
+            f"slice: the Pods of Job train must select job-key: {TRAIN.key}",
+        ),
+        (
+            objects.job(template=tied(ANOTHER.key)),
+            f"the Pod's nodeSelector job-key is '{ANOTHER.key}': only ",
+        ),
     ],
 )
-def test_what_gets_no_slice_is_told_why(manifest: dict[str, Any], why: str) -> None:
-    harness = new_harness(TPU_NODE_GROUP)
+@pytest.mark.parametrize("provider", [TPU_NODE_GROUP, GKE])
+def test_what_gets_no_slice_is_told_why(manifest: dict[str, Any], why: str, provider: str) -> None:
+    harness = new_harness(provider)
     apply(harness, manifest)
     harness.run_for(5 * MINUTE)
     events = harness.simulation.admin("GET", f"/api/v1/namespaces/{NAMESPACE}/events")["items"]

@@ -42,9 +42,10 @@ class IndexedJob(OwnedKind):
             why = f"Job {unit.owner} has ended ({end['type']})"
             since = find_transition_time(owner, _FINISHED)
             return UnitState(Need.OWNER_ENDED, why, since, owner)
-        if unit.member and int(unit.member) >= _count(owner, "completions"):
+        index = parse_count(unit.member)  # others may have written the marks of a slice
+        if unit.member and (index is None or index >= _count(owner, "completions")):
             return build_state(owner, f"Job {unit.owner} has no Pod {unit.member} any more")
-        has_completed = bool(unit.member) and _has_completed(owner, int(unit.member))
+        has_completed = index is not None and _has_completed(owner, index)
         return build_state(owner, f"{unit.shown} has completed" if has_completed else "")
 
     def list_pods(self, cluster: Cluster, unit: Unit) -> list[dict[str, Any]]:

@@ -88,11 +88,12 @@ class LeaderWorkerSetKind(OwnedKind):
         spec = read_mapping(owner, "spec")
         group, _, worker = unit.member.partition("/")
         size = _count(read_mapping(spec, "leaderWorkerTemplate"), "size")
-        if int(group) >= _count(spec, "replicas"):
+        number, index = parse_count(group), parse_count(worker or 0)  # others may have written them
+        if number is None or number >= _count(spec, "replicas"):
             gone = f"LeaderWorkerSet {unit.owner} has no group {group} any more"
             return build_state(owner, gone)
         gone = f"group {group} of LeaderWorkerSet {unit.owner} has no Pod {worker} any more"
-        return build_state(owner, gone if worker and int(worker) >= size else "")
+        return build_state(owner, gone if index is None or index >= size else "")
 
     def find_pod_violation(self, demand: Demand, unit: Unit) -> str:
         """The labels must be those of the Pod with this name: its slice would be that of another."""

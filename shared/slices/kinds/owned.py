@@ -51,7 +51,8 @@ class OwnedKind:
             f"{self.name} {owner.name} is not Indexed: slices are created only for those with "
             "completionMode: Indexed"
         )
-        is_leader = demand.hosts == 1 or not index
+        # Of as many Pods as there are hosts, whatever the first number is, one leads.
+        is_leader = (index or 0) % demand.hosts == 0
         return Claim(self, is_leader, refusal="" if index is not None else refusal)
 
     def find_unit(self, demand: Demand) -> Unit | None:

@@ -17,7 +17,13 @@ class OrdinalKind(OwnedKind):
         return parse_count(demand.name.rpartition("-")[2]) or 0
 
     def find_size(self, owner: Document) -> tuple[int, str]:
-        return _count(read_mapping(owner, "spec"), "replicas", 1), ""
+        spec = read_mapping(owner, "spec")
+        start = _count(read_mapping(spec, "ordinals"), "start", 0)
+        violation = (
+            f"StatefulSet {owner['metadata']['name']} has ordinals.start {start}: it must be 0, because "
+            "the Pods of a slice of several hosts are its workers 0 and on"
+        )
+        return _count(spec, "replicas", 1), violation if start else ""
 
     def find_state(self, unit: Unit, owner: Document) -> UnitState:
         spec = read_mapping(owner, "spec")
@@ -27,7 +33,8 @@ class OrdinalKind(OwnedKind):
         )
         if not replicas:
             return build_state(owner, f"StatefulSet {unit.owner} has no replicas")
-        is_there = not unit.member or start <= int(unit.member) < start + replicas
+        ordinal = parse_count(unit.member)  # others may have written the marks of a slice
+        is_there = not unit.member or (ordinal is not None and 0 <= ordinal - start < replicas)
         gone = f"StatefulSet {unit.owner} has no Pod {unit.member} any more"
         return build_state(owner, "" if is_there else gone)
 

@@ -177,8 +177,8 @@ TABLE: dict[str, tuple[PodAt, Plan]] = {
                 warning(
                     "CreationFailed",
                     "The Pod's slice needs the name train-bfcf5ebea76efcf5, but a TPUNodeGroup that "
-                    "was not created for a workload has this name. Delete that one, or give its owner "
-                    "another name",
+                    "was not created for a workload has this name. Delete that one, or give JobSet "
+                    "train another name",
                 ),
             ),
         ),

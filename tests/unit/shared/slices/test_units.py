@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from kubernetes.client import V1PodSpec
 
+from functions import provision_slice
 from functions.provision_slice.waiting import find_wait_start
+from shared.frame.plan import NothingToDo
 from shared.slices.kinds import find_leader
 from shared.slices.units import waits
+from shared.triggers.message import POD_KIND, Cause, Message
+from shared.triggers.trigger import ObjectTrigger
 from tests.unit.relay.objects import START, held_pod, pod
 
 SCHEDULED = [{"type": "PodScheduled", "status": "True"}]
@@ -52,6 +59,26 @@ def test_a_held_pod_has_waited_since_its_creation() -> None:
     leader = find_leader(raw)
     assert leader is not None
     assert find_wait_start(leader) == START
+
+
+@pytest.mark.parametrize("seconds, is_left", [(0, True), (59, True), (60, False)])
+@pytest.mark.parametrize("is_tried", [False, True])
+def test_a_held_pod_gets_a_slice_a_minute_after_its_creation(
+    monkeypatch: pytest.MonkeyPatch, seconds: int, is_left: bool, is_tried: bool
+) -> None:
+    """Free Nodes may suffice for one that the scheduler is just about to try."""
+    raw = held_pod()
+    raw["metadata"]["creationTimestamp"] = "2026-01-01T00:00:00Z"
+    raw["status"]["conditions"] = REFUSED if is_tried else []
+    cluster = SimpleNamespace(find_pod=lambda *_: raw)
+    now = START + timedelta(seconds=seconds)
+    work: Any = SimpleNamespace(facts={}, cluster=cluster, now=now, leader=None)
+    monkeypatch.setattr(provision_slice, "open_slices", lambda *_: work)
+    message = Message("default", "one", "", Cause.RESYNC, now, kind=POD_KIND)
+    invocation: Any = SimpleNamespace(trigger=ObjectTrigger(message))
+    expected = pytest.raises(NothingToDo, match="NotWaiting") if is_left and not is_tried else None
+    with expected or nullcontext():
+        assert provision_slice.open_pod(invocation, True) is work
 
 
 def test_the_field_of_gangs_that_is_read_is_the_only_one_of_the_pinned_api() -> None:

@@ -175,6 +175,9 @@ FOUND: dict[str, tuple[Any, Any, int | None, Need, int, str]] = {
     ),
     "a group of a rolling update": (pod("serve-4"), serve(), 5, Need.NEEDED, 2, ""),
     "a group too many": (pod("serve-5"), serve(), 5, Need.NOT_NEEDED, 2, ""),
+    "without a number": (
+        pod(metadata={"labels": {f"{LWS}/group-index": None}}), serve(), 4, Need.NOT_NEEDED, 2, "",
+    ),
     "gone": (pod(), None, None, Need.OWNER_GONE, 2, ""),
     "being deleted": (pod(), serve(deletionTimestamp="x"), None, Need.OWNER_GONE, 2, ""),
     "opted out": (pod(), serve(annotations={OPT_OUT: "true"}), None, Need.OPTED_OUT, 2, ""),
@@ -207,6 +210,7 @@ STATES: dict[str, tuple[str, Any, int | None, Need, str]] = {
     "after the rolling update": ("4", serve(), 4, Need.NOT_NEEDED, NO_GROUP.format(4)),
     "a Pod with a host": ("0/1", serve(), None, Need.NEEDED, ""),
     "a group that shrank": ("0/2", serve(), 4, Need.NOT_NEEDED, NO_POD),
+    "a group that is no number": ("x", serve(), 4, Need.NOT_NEEDED, NO_GROUP.format("x")),
     "gone": ("0", None, None, Need.OWNER_GONE, "LeaderWorkerSet serve no longer exists"),
     "being deleted": (
         "0", serve(deletionTimestamp="x"), None, Need.OWNER_GONE,

@@ -148,6 +148,7 @@ CLAIMS: dict[str, tuple[dict[str, Any], str, bool, str, str]] = {
     "an ordinal": (web("3"), "StatefulSet", LED, "", "web/3"),
     "ordinal 0": (web("0", "4x4"), "StatefulSet", LED, "", "web/"),
     "ordinal 1": (web("1", "4x4"), "StatefulSet", FOLLOWS, "", "web/"),
+    "ordinal 4 of 3 to 6": (web("4", "4x4"), "StatefulSet", LED, "", "web/"),
     "a Deployment's": (replica("a"), "Deployment", LED, "", ""),
     "a large Deployment's": (
         replica("a", spec={"nodeSelector": {TOPOLOGY: "4x4"}}), "Deployment", LED,
@@ -250,6 +251,10 @@ UNEQUAL = (
     "Job train has parallelism 2 and completions 4: they must be equal, because all hosts of a slice "
     "run together"
 )
+STARTED = (
+    "StatefulSet web has ordinals.start 3: it must be 0, because the Pods of a slice of several hosts "
+    "are its workers 0 and on"
+)
 GOES = {"deletionTimestamp": "x"}
 DONE = {"completedIndexes": "1,3-5,7"}
 FINISHED = {
@@ -292,6 +297,9 @@ FOUND: dict[str, tuple[dict[str, Any], dict[str, Any], Need, int, str]] = {
     "an ordinal too many": (WEB, {"StatefulSet": stateful(2)}, Need.NOT_NEEDED, 1, ""),
     "a StatefulSet of several hosts": (
         web("0", "4x4"), {"StatefulSet": stateful(3)}, Need.NEEDED, 3, "",
+    ),
+    "a StatefulSet of several hosts with a start": (
+        web("4", "4x4"), {"StatefulSet": stateful(4, 3)}, Need.NEEDED, 4, STARTED,
     ),
     "a Pod": (pod("one"), {}, Need.NEEDED, 1, ""),
     "a Deployment": (replica("a"), {"ReplicaSet": SERVE_5D, "Deployment": SERVE}, Need.NEEDED, 1, ""),
@@ -356,6 +364,12 @@ STATES: dict[str, tuple[UnitKind, str, Any, Need, str]] = {
     "an index too many": (
         JOB, "train/6", job(completions=6), Need.NOT_NEEDED,
         "Job train has no Pod 6 any more",
+    ),
+    "an index that is none": (
+        JOB, "train/x", job(), Need.NOT_NEEDED, "Job train has no Pod x any more",
+    ),
+    "an ordinal that is none": (
+        STATEFUL_SET, "web/x", stateful(2), Need.NOT_NEEDED, "StatefulSet web has no Pod x any more",
     ),
     "a StatefulSet": (STATEFUL_SET, "web/", owner("web"), Need.NEEDED, ""),
     "no replicas": (
