@@ -76,19 +76,21 @@ def _plan_inserts(observed: observe.ObservedResources, now: datetime) -> Plan:
     # compare-and-swap: if another invocation has written the status since, nothing is inserted.
     actions: list[Action] = [WriteStatus(_conclude(observed, known, resources, now))]
     # The status first: a group with our finalizer and no entries counts as one with a lost status. An
-    # intent without ownership that is not repeated is of an invocation that takes ownership next.
-    is_being_taken = any(
+    # intent without ownership that is not repeated is of an invocation that takes ownership next. Until
+    # then nothing is inserted, because the group's deletion would not pass through tear_down.
+    is_being_taken = not group.is_owned and any(
         entry.state is State.CREATING
         and not entry.operation
         and transitions[kind].action is lifecycle.ResourceAction.WAIT
-        for kind, entry in entries.items()
+        for kind, entry in known.resources.items()
+        if kind in transitions and not (kind == MIG and is_blocked)
     )
     if not group.is_owned and not is_being_taken:
         actions.append(TakeOwnership())
     inserts = tuple(
         InsertCall(kind, group.spec, body)
         for kind, one in transitions.items()
-        if one.action is lifecycle.ResourceAction.INSERT
+        if one.action is lifecycle.ResourceAction.INSERT and not is_being_taken
         if (body := _build_body(observed, kind)) is not None
     )
     if inserts:

@@ -13,6 +13,7 @@ from functions.create_resources.actions import InsertCall, InsertResources, Take
 from functions.create_resources.decide import decide
 from functions.create_resources.observe import ObservedResources, ObservedUnreadable
 from functions.create_resources.user_template import find_template_violation
+from shared.base.names import FINALIZER
 from shared.base.reasons import REASONS, Reason
 from shared.frame.plan import Action, Plan, Send
 from shared.node_groups.resources import Found
@@ -86,6 +87,17 @@ def test_one_invocation_takes_ownership_of_a_new_group(
     given = observed(group(owned=False), intents, may_repeat_insert=may_repeat)
     plan = decide(replace(given, found={POLICY: None, TEMPLATE: None}), NOW)
     assert kinds(plan) == actions
+
+
+def test_nothing_is_inserted_for_a_group_that_nobody_owns() -> None:
+    begun = Status(resources={POLICY: creating(NOW), MIG: Resource(RESOURCE)})
+    absent: dict[str, Found | None] = {POLICY: None, TEMPLATE: None, MIG: None}
+    plan = decide(replace(observed(group(owned=False), begun), found=absent), NOW)
+    assert inserts(plan) == []
+
+    restored = replace(group(owned=False), finalizers=(FINALIZER,))
+    plan = decide(replace(observed(restored), found=absent), NOW)
+    assert kinds(plan) == [WriteStatus, TakeOwnership, InsertResources]
 
 
 def test_a_group_with_an_unreadable_spec_is_owned_and_reports_the_invalid_field() -> None:
