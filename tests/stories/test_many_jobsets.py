@@ -118,7 +118,7 @@ def test_many_jobsets_get_their_pools_and_lose_them_as_fast_as_gke_changes_them(
     absent = [one for one in harness.gke.calls.records if one.status == 404]
     assert not absent, "a step read a pool that does not exist"
     assert took < polled_for
-    assert released < polled_for_again
+    assert released <= polled_for_again
     minutes = ceil((took + released) / MINUTE)
     assert spent.total() <= count * GKE_CALLS_EACH + minutes * GKE_CALLS_A_MINUTE
     assert calls(harness) <= count * CALLS_EACH_ON_GKE + minutes * CALLS_A_MINUTE
