@@ -94,10 +94,10 @@ def explain_jobset(deps: Dependencies, namespace: str, name: str) -> JobSetExpla
 
 
 def check_provider(deps: Dependencies) -> None:
-    """Raise `SettingsError` if it is not known which slices JobSets get."""
+    """Raise `SettingsError` if it is not known which slices are created."""
     if not deps.settings.jobset_provider:
         raise SettingsError(
-            "JOBSET_PROVIDER is not set here, so it is not known which slices JobSets get, if any; set "
+            "JOBSET_PROVIDER is not set here, so it is not known which slices are created, if any; set "
             "it to the installation's value, tpu-node-group or gke (Terraform: tool_environment)"
         )
 

@@ -116,7 +116,7 @@ def _jobset_provider(variables: Variables) -> str:
     provider = variables.get("JOBSET_PROVIDER")
     if provider and provider not in JOBSET_PROVIDERS:
         choices = " or ".join(JOBSET_PROVIDERS)
-        variables.reject("JOBSET_PROVIDER", f"{choices}, or empty: JobSets get no slices then")
+        variables.reject("JOBSET_PROVIDER", f"{choices}, or empty: no slices are created then")
     return provider
 
 

@@ -286,11 +286,11 @@ _NOTHING, _CREATE, _DELETE, _SET_DEADLINE, _REMOVE_DEADLINE = SliceAction
 
 ROWS: tuple[Row, ...] = (
     # A Pod waits for the slice.
-    _row("JobSetGone", trigger=_POD, need=Need.OWNER_GONE),
-    _row("JobSetEnded", trigger=_POD, need=Need.OWNER_ENDED),
+    _row("OwnerGone", trigger=_POD, need=Need.OWNER_GONE),
+    _row("OwnerEnded", trigger=_POD, need=Need.OWNER_ENDED),
     _row("OptedOut", trigger=_POD, need=Need.OPTED_OUT),
     _row("Suspended", trigger=_POD, need=Need.SUSPENDED),
-    _row("NoSuchJob", trigger=_POD, need=Need.NOT_NEEDED),
+    _row("NoSuchUnit", trigger=_POD, need=Need.NOT_NEEDED),
     _row("Creating", _CREATE, CREATING, **_CREATED, is_full=False),
     _row("LimitReached", _NOTHING, LIMITED, **_CREATED, is_full=True),
     _row("SlicePaused", _NOTHING, PAUSED, **_ASKED_FOR, phase=Phase.ABSENT, is_paused=True),

@@ -618,7 +618,7 @@ def test_a_pod_without_a_jobset_gets_no_slice() -> None:
     assert len(pods(harness)) == 1
     assert harness.leftovers() == []
     decisions = {line["decision"] for line in harness.log.lines if "pod" in line}
-    assert decisions == {"JobSetGone"}
+    assert decisions == {"OwnerGone"}
 
 
 def test_a_pod_with_the_key_of_another_namespaces_job_gets_no_slice() -> None:

@@ -251,7 +251,7 @@ KINDS: dict[str, tuple[str, dict[str, Any], str, str]] = {
     "the owner is refused": (ON, objects.job(3, "4x4", template=JOB_TEMPLATE), "InputRefused", "gets no slice: a slice of topology 4x4 has 4 hosts with 4 chips, and Job train has 3 Pods with TPUs: the numbers must be equal."),
     "hosts could be taken": (ON, objects.job(4, "4x4"), "InputRefused", f"gets no slice: the Pod has no nodeSelector job-key, so that Pods of other owners could take hosts of the slice: the Pods of Job train must select job-key: {JOB_KEY}."),
     "the owner has opted out": (ON, objects.deployment(metadata={"annotations": {OPT_OUT: "true"}}), "OptedOut", "gets no slice: Deployment serve has opted out."),
-    "the owner is gone": (ON, owned_by("ReplicaSet", "gone"), "JobSetGone", "gets no slice: ReplicaSet gone is gone or being deleted."),
+    "the owner is gone": (ON, owned_by("ReplicaSet", "gone"), "OwnerGone", "gets no slice: ReplicaSet gone is gone or being deleted."),
     "a follower": (ON, objects.job(4, "4x4"), "", "waits for the slice of Job train, for which Pod FIRST asks: explain that one."),
     "a Deployment": (ON, objects.deployment(), "Creating", "waits for the slice serve-7c86198fe309499e of Pod 0 of Deployment serve. provision_slice would create the slice serve-7c86198fe309499e."),
     "a group": (ON, objects.leader_worker_set(), "Creating", "waits for the slice serve-4b0601454a676bf9 of group 0 of LeaderWorkerSet serve. provision_slice would create the slice serve-4b0601454a676bf9."),
