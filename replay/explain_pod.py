@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from functions.provision_slice import STEP, decide, quotas
+from functions.provision_slice import STEP, decide, quotas, waiting
 from functions.provision_slice.observe import Observed, ObservedImpossible, ObservedPod
 from replay import explain, explain_jobset
 from replay.dependencies import Dependencies
@@ -51,6 +51,9 @@ def explain_pod(deps: Dependencies, namespace: str, name: str) -> PodExplanation
         raise ReplayError(f"there is no Pod {namespace}/{name}; kubectl get pods -A lists them")
     why, leader = next(_find_reasons(cluster, pod), ""), find_leader(pod)
     if why or leader is None:
+        return PodExplanation(namespace, name, why)
+    if waiting.may_be_tried(leader, now):
+        why = "is of a gang that the scheduler has not tried: after a minute it waits for a slice"
         return PodExplanation(namespace, name, why)
     explain_jobset.check_provider(deps)
     held = "is held by the scheduler until its gang is complete, and " if is_held(pod) else ""

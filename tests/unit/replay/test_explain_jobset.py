@@ -256,6 +256,7 @@ KINDS: dict[str, tuple[str, dict[str, Any], str, str]] = {
     "a Deployment": (ON, objects.deployment(), "Creating", "waits for the slice serve-7c86198fe309499e of Pod 0 of Deployment serve. provision_slice would create the slice serve-7c86198fe309499e."),
     "a group": (ON, objects.leader_worker_set(), "Creating", "waits for the slice serve-4b0601454a676bf9 of group 0 of LeaderWorkerSet serve. provision_slice would create the slice serve-4b0601454a676bf9."),
     "a gang": (ON, objects.pod(spec={"schedulingGroup": {"podGroupName": "g"}}), "Creating", "is held by the scheduler until its gang is complete, and waits for the slice one-debecce4ba993b97 of Pod one. provision_slice would create the slice one-debecce4ba993b97."),
+    "a new gang": (ON, objects.pod(spec={"schedulingGroup": {"podGroupName": "g"}}), "", "is of a gang that the scheduler has not tried: after a minute it waits for a slice."),
     "a queue": (ON, objects.pod(spec={"schedulingGates": [{"name": "kueue.x-k8s.io/admission"}]}), "", "does not wait for a slice yet: it has scheduling gates (kueue.x-k8s.io/admission)."),
 }  # fmt: skip
 
@@ -288,6 +289,8 @@ def test_a_pod_of_any_kind_is_explained(case: str, monkeypatch: pytest.MonkeyPat
     tool, name, first = explain_one(QUIET, namespaces, manifest, last=case == "a follower")
     monkeypatch.setenv("COLUMNS", "80")
     why = why.replace("FIRST", first)
+    if case == "a gang":
+        tool.harness.run_for(timedelta(minutes=1))
     before = len(tool.calls)
     explained = tool.json("explain", f"default/{name}", "--pod")
     assert (explained["cause"], [one["outcome"] for one in explained["steps"]]) == (
