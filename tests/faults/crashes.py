@@ -163,7 +163,7 @@ def kind(call: str) -> str:
     return re.sub(_RANDOM_NAME, r"/\1/NAME", anonymous(call.partition("?")[0]))
 
 
-_RANDOM_NAME = r"/(pods|events|secrets|certificatesigningrequests)/[^/]+"
+_RANDOM_NAME = r"/(pods|events|secrets|certificatesigningrequests|tpunodegroups|nodePools)/[^/]+"
 
 
 def differences(baseline: Outcome, outcome: Outcome) -> list[str]:

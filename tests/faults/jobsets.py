@@ -17,9 +17,9 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 
 
-def prepare(harness: Harness) -> None:
+def prepare(harness: Harness, namespaces: str = "") -> None:
     """Create the options of slices, and let Pods run until they are deleted."""
-    apply_options(harness)
+    apply_options(harness, **({"namespaces": namespaces} if namespaces else {}))
     harness.jobsets.behaviour = RUNS_FOREVER
 
 

@@ -1,12 +1,13 @@
-"""The steps of JobSets are killed at each kind of call, or process a message twice; the result is the
+"""The steps of slices are killed at each kind of call, or process a message twice; the result is the
 same.
 
-The scenarios are about a small JobSet whose slices are TPUNodeGroups or node pools. Only calls of the
-steps of JobSets are disturbed; `test_crash_anywhere` covers the other steps. The sweep repeats the same
-calls each minute, so the fast tests disturb the first read and the first two writes of each kind. After
-a read is the same point as before the next call. With node pools, the fast tests disturb only writes to
-GKE. In scenarios that delete the JobSet, they begin at the deletion, because the calls before it are
-those of the complete lifecycle. The slow tests disturb all calls.
+The scenarios are about a small JobSet, Deployment or LeaderWorkerSet whose slices are TPUNodeGroups or
+node pools. Only calls of the steps of slices are disturbed; `test_crash_anywhere` covers the other
+steps. The sweep repeats the same calls each minute, so the fast tests disturb the first read and the
+first two writes of each kind. After a read is the same point as before the next call. With node pools,
+the fast tests disturb only writes to GKE; of Deployments and LeaderWorkerSets, only writes. In scenarios
+that delete the JobSet, they begin at the deletion, because the calls before it are those of the complete
+lifecycle. The slow tests disturb all calls.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import Any
 
 import pytest
 
+from local.cloud.simulation import Options
 from local.jobsets import PodBehaviour
 from shared.frame.execution import ACKNOWLEDGED, TRY_AGAIN
 from shared.settings import GKE, TPU_NODE_GROUP
@@ -35,23 +37,18 @@ from tests.faults.crashes import (
     run_scenario,
 )
 from tests.faults.jobsets import SETTINGS, post, prepare, running, slices
-from tests.stories import duplicates
+from tests.stories import duplicates, workload_objects
 from tests.stories.helpers import PrintFigure
-from tests.stories.jobsets import delete, pods, until
+from tests.stories.jobsets import MERGE, delete, pods, until
 from tests.support.harness import Harness
 
 Scenario = Callable[[Harness], Any]
 
 
-def new_harness(provider: str) -> Harness:
-    harness = Harness(slices=SETTINGS[provider])
-    prepare(harness)
-    return harness
-
-
-def new_duplicating_harness(provider: str) -> duplicates.DuplicatingHarness:
-    harness = duplicates.DuplicatingHarness(slices=SETTINGS[provider])
-    prepare(harness)
+def new_harness(provider: str, scenario: Scenario, make: Callable[..., Any] = Harness) -> Any:
+    namespaces = LISTED.get(scenario, "")
+    harness = make(Options(workloads=bool(namespaces)), slices=SETTINGS[provider])
+    prepare(harness, namespaces)
     return harness
 
 
@@ -113,6 +110,52 @@ def deleted_during_creation(harness: Harness) -> Any:
     until(harness, lambda: not slices(harness))
 
 
+def deployment_is_scaled(harness: Harness) -> Any:
+    """A Deployment is scaled from 1 to 3 Pods, as many slices as it may have, and to 0."""
+    return scale(harness, workload_objects.deployment(), (1, 3, 0))
+
+
+def leader_worker_set_is_scaled(harness: Harness) -> Any:
+    """A LeaderWorkerSet is scaled from 1 to 2 groups of 2 hosts, to 1, and to 0."""
+    applied = workload_objects.leader_worker_set(size=2, topology="2x4")
+    return scale(harness, applied, (1, 2, 1, 0))
+
+
+def scale(harness: Harness, applied: dict[str, Any], sizes: tuple[int, ...]) -> Any:
+    """The states with these numbers of replicas, each of which has a slice."""
+    path = workload_objects.PATHS[applied["kind"]]
+    size = applied["spec"].get("leaderWorkerTemplate", {"size": 1})["size"]
+    harness.simulation.admin("POST", path, applied)
+    states = []
+
+    def is_settled(replicas: int) -> bool:
+        return (running(harness), len(slices(harness))) == (replicas * size, replicas)
+
+    for replicas in sizes:
+        change = {"spec": {"replicas": replicas}}
+        harness.simulation.admin("PATCH", f"{path}/serve", change, **MERGE)
+        until(harness, partial(is_settled, replicas))
+        if replicas:
+            harness.run_for(timedelta(minutes=3))
+        states.append((len(slices(harness)), running(harness)))
+    check_events(harness, 2 * max(sizes))
+    return states
+
+
+def check_events(harness: Harness, most: int) -> None:
+    """Nothing was reported twice. A process that is killed after a change does not report it."""
+    found = harness.simulation.admin("GET", "/api/v1/namespaces/default/events")["items"]
+    about = [one for one in found if one["involvedObject"]["kind"] != "TPUNodeGroup"]
+    messages = [one["message"] for one in about if one["reason"].endswith("Started")]
+    assert {one["count"] for one in about} == {1}, about
+    assert most - 1 <= len({*messages}) == len(messages) <= most, messages
+
+
+LISTED: dict[Scenario, str] = {
+    deployment_is_scaled: "default: {kinds: [Deployment], slices: 3}",
+    leader_worker_set_is_scaled: "default: {kinds: [LeaderWorkerSet], slices: 2}",
+}
+"""What the namespace may have."""
 SCENARIOS: tuple[Any, ...] = (
     pytest.param((TPU_NODE_GROUP, complete_lifecycle)),
     pytest.param((TPU_NODE_GROUP, recreated_immediately)),
@@ -122,24 +165,34 @@ SCENARIOS: tuple[Any, ...] = (
     pytest.param((GKE, recreated_immediately), marks=pytest.mark.slow),
     pytest.param((GKE, recreated_with_another_topology), marks=pytest.mark.slow),
     pytest.param((GKE, deleted_during_creation), marks=pytest.mark.slow),
+    pytest.param((TPU_NODE_GROUP, deployment_is_scaled)),
+    pytest.param((TPU_NODE_GROUP, leader_worker_set_is_scaled), marks=pytest.mark.slow),
+    pytest.param((GKE, deployment_is_scaled)),
+    pytest.param((GKE, leader_worker_set_is_scaled)),
 )
 
 
 def sample_calls(case: Case) -> Iterator[int]:
     """The numbers, from 1, of the calls that the fast tests disturb."""
     calls = case.baseline.calls
-    begin = 0 if case.scenario is complete_lifecycle else first_call_of("release_slice", calls)
+    begin = (
+        0
+        if case.scenario in (complete_lifecycle, *LISTED)
+        else first_call_of("release_slice", calls)
+    )
     times: Counter[str] = Counter()
     for number, call in enumerate(calls[begin:], begin + 1):
-        if not is_in_sample(call, case.provider):
+        if not is_in_sample(call, case):
             continue
         times[kind(call)] += 1
         if times[kind(call)] <= 1 + is_write(call):
             yield number
 
 
-def is_in_sample(call: str, provider: str) -> bool:
-    return provider != GKE or ("/nodePools" in call and is_write(call))
+def is_in_sample(call: str, case: Case) -> bool:
+    if case.provider == GKE:
+        return "/nodePools" in call and is_write(call)
+    return case.scenario not in LISTED or is_write(call)
 
 
 @dataclass(frozen=True)
@@ -165,7 +218,7 @@ def case(request: pytest.FixtureRequest, undisturbed: dict[Any, Outcome]) -> Cas
     provider, scenario = request.param
     if request.param not in undisturbed:
         undisturbed[request.param] = run_scenario(
-            scenario, make=partial(new_harness, provider), steps=JOBSET_STEPS
+            scenario, make=partial(new_harness, provider, scenario), steps=JOBSET_STEPS
         )
     baseline = undisturbed[request.param]
     assert baseline.leftovers == []
@@ -177,7 +230,7 @@ def check_kills(case: Case, points: list[Point]) -> list[str]:
     failures = []
     for point in points:
         outcome = run_scenario(
-            case.scenario, point, partial(new_harness, case.provider), JOBSET_STEPS
+            case.scenario, point, partial(new_harness, case.provider, case.scenario), JOBSET_STEPS
         )
         assert point.is_reached
         failures += [
@@ -220,7 +273,8 @@ def check_duplicates(case: Case, numbers: list[int]) -> list[str]:
     """List the differences from the undisturbed run, by point."""
     failures = []
     for point in map(duplicates.Point, numbers):
-        make = partial(new_duplicating_harness, case.provider)
+        duplicating = duplicates.DuplicatingHarness
+        make = partial(new_harness, case.provider, case.scenario, duplicating)
         outcome = duplicates.run_duplicated(case.scenario, point, make, JOBSET_STEPS)
         failures += [
             f"{point.index} {point.call}: {x}" for x in differences(case.baseline, outcome)

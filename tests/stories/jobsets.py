@@ -33,9 +33,9 @@ FAILS_ONCE = PodBehaviour(ends=lambda pod: "Failed" if is_first_attempt(pod) els
 """Pods fail until the JobSet's first restart, and run after it."""
 
 
-def apply_options(harness: Harness) -> None:
-    """Create the ConfigMap with the template of slices."""
-    harness.simulation.admin("POST", OPTIONS, objects.config_map())
+def apply_options(harness: Harness, **data: str) -> None:
+    """Create the ConfigMap with the template of slices, and with this data."""
+    harness.simulation.admin("POST", OPTIONS, objects.config_map(**data))
 
 
 def apply(harness: Harness, jobset: dict[str, Any]) -> None:
