@@ -167,7 +167,7 @@ SCENARIOS: tuple[Any, ...] = (
     pytest.param((GKE, deleted_during_creation), marks=pytest.mark.slow),
     pytest.param((TPU_NODE_GROUP, deployment_is_scaled)),
     pytest.param((TPU_NODE_GROUP, leader_worker_set_is_scaled), marks=pytest.mark.slow),
-    pytest.param((GKE, deployment_is_scaled)),
+    pytest.param((GKE, deployment_is_scaled), marks=pytest.mark.slow),
     pytest.param((GKE, leader_worker_set_is_scaled)),
 )
 

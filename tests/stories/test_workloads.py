@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
+from math import ceil
 from typing import Any
 
 import pytest
@@ -22,7 +23,7 @@ from tests.support import jobset_objects
 from tests.support.harness import Harness
 
 MERGE = {"Content-Type": "application/merge-patch+json"}
-KINDS = "Deployment, ReplicaSet, StatefulSet, Job, Pod"
+KINDS = "JobSet, LeaderWorkerSet, Deployment, ReplicaSet, StatefulSet, Job, Pod"
 LISTED = f"{NAMESPACE}: {{kinds: [{KINDS}], slices: 8, chips: 64}}"
 
 
@@ -55,6 +56,76 @@ def running(harness: Harness) -> int:
 def slices(harness: Harness) -> int:
     path = "/apis/tpu.google.com/v1alpha1/tpunodegroups"
     return len(harness.simulation.admin("GET", path)["items"]) + len(harness.gke.leftovers())
+
+
+def last_sweep(harness: Harness, step: str) -> int:
+    """A step's calls to the API server in its last sweep."""
+    sweeps = [one for one in harness.log.lines if (one["step"], one["trigger"]) == (step, "Sweep")]
+    count: int = sweeps[-1]["calls"]["kubernetes"]
+    return count
+
+
+@pytest.mark.parametrize(
+    "manifest, creation, kept",
+    [
+        (jobset_objects.small_jobset(), 10, 1),
+        (objects.leader_worker_set(size=1, topology=objects.ONE_HOST), 10, 1),
+        (objects.deployment(), 13, 3),
+        (objects.replica_set(), 12, 3),
+        (objects.job(), 10, 1),
+        (objects.stateful_set(), 10, 1),
+        (objects.pod(), 9, 1),
+    ],
+    ids=lambda one: one["kind"] if isinstance(one, dict) else "",
+)
+def test_the_life_of_a_slice_of_each_kind_takes_few_calls(
+    manifest: dict[str, Any], creation: int, kept: int
+) -> None:
+    """``creation``: the calls that create a slice in a namespace with a limit, in a new process.
+    ``kept``: those of a minute in which the slice is kept, besides the list of slices."""
+    harness = new_harness(TPU_NODE_GROUP)
+    apply(harness, manifest)
+    until(harness, lambda: running(harness) == 1)
+    harness.run_for(5 * MINUTE)
+    lines = [one for one in harness.log.lines if one["step"].endswith("_slice")]
+    spent = {
+        one["decision"]: one["calls"]["kubernetes"] for one in lines if one["trigger"] != "Sweep"
+    }
+    assert spent["Creating"] <= creation
+    assert all(one < spent["Creating"] for name, one in spent.items() if name != "Creating"), spent
+    assert len(spent) <= 2, "an invocation for the Pod, and one resync"
+    assert last_sweep(harness, "release_slice") <= 1 + kept
+    assert last_sweep(harness, "provision_slice") <= 2, "the options, and the Pods that wait"
+    path = f"{PATHS[manifest['kind']]}/{manifest['metadata']['name']}"
+    ended = len(lines)
+    harness.simulation.admin("DELETE", path)
+    until(harness, lambda: harness.leftovers() == [])
+    lines = [one for one in harness.log.lines if one["step"].endswith("_slice")][ended:]
+    release = [one["calls"]["kubernetes"] for one in lines if one["trigger"] != "Sweep"]
+    lists_of_nodes_and_pods = 1 + 1
+    assert sum(release) <= 7 + lists_of_nodes_and_pods + 2 * (kept - 1)
+
+
+@pytest.mark.parametrize("count", [500, pytest.param(5_000, marks=pytest.mark.slow)])
+def test_pods_without_tpus_cost_the_sweep_only_pages_of_those_without_a_node(count: int) -> None:
+    harness = new_harness(TPU_NODE_GROUP)
+    apply(harness, objects.deployment())
+    until(harness, lambda: running(harness) == 1)
+    harness.run_for(5 * MINUTE)
+    steps = ("sweep", "provision_slice", "release_slice")
+    before = [last_sweep(harness, step) for step in steps]
+    harness.jobsets.controllers = frozenset()  # nobody schedules or runs these Pods
+    for number in range(count - 1):  # the relay's own Pod waits, too
+        for name, spec in (("waits", {}), ("runs", {"nodeName": "cpu-node"})):
+            container = {"name": "serve", "image": "serve", "resources": None}
+            given = {**spec, "nodeSelector": None, "containers": [container]}
+            apply(harness, objects.pod(f"{name}-{number}", spec=given))
+    answers = len(harness.answers)
+    harness.run_for(2 * MINUTE)
+    after = [last_sweep(harness, step) for step in steps]
+    pages = ceil(count / 500)
+    assert after == [before[0], before[1] + pages - 1, before[2]]
+    assert {step for step, _ in harness.answers[answers:]} <= {*steps}
 
 
 @pytest.mark.parametrize("provider", [TPU_NODE_GROUP, GKE])

@@ -12,6 +12,7 @@ from tests.support.builders import merge
 NAMESPACE = jobset_objects.NAMESPACE
 ONE_HOST, FOUR_HOSTS = "2x2", "4x4"
 PATHS = {
+    "JobSet": f"/apis/jobset.x-k8s.io/v1alpha2/namespaces/{NAMESPACE}/jobsets",
     "Deployment": f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments",
     "ReplicaSet": f"/apis/apps/v1/namespaces/{NAMESPACE}/replicasets",
     "StatefulSet": f"/apis/apps/v1/namespaces/{NAMESPACE}/statefulsets",
