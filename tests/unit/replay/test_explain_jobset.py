@@ -141,6 +141,11 @@ def test_an_error_of_gke_is_reported_with_its_message() -> None:
     assert ": 1 Pod waiting for a slice, an unknown number of slices. the call " in cause
     assert cause.endswith(" cluster's project.")
     assert "You need the role roles/container.clusterViewer" in result.stdout
+    (pod,) = pods(tool.harness)
+    name = f"default/{pod['metadata']['name']}"
+    alone = tool.run("explain", name, "--pod")
+    assert alone.exit_code == 1
+    assert alone.stdout.startswith(f"Pod {name} waits for a slice. the call ")
 
 
 def test_a_missing_jobset_is_reported() -> None:
