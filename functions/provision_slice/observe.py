@@ -130,7 +130,8 @@ def _observe_operation(work: SliceWork, event: LogEvent) -> ObservedOperation:
     """
     cluster, provider = work.cluster, work.provider
     work.facts["slice"] = event.name
-    pods = list(cluster.list_pending_pods(with_all=quotas.lists_all(cluster)))
+    listed = cluster.list_pending_pods(with_all=quotas.lists_all(cluster))
+    pods = [pod for pod in listed if read_demand(pod).chips]  # thousands of others may wait
     pod: Mapping[str, Any] | None = _find_leading_pod(pods, event.name)
     observed, others = None, None
     if event.method == CREATE_METHOD and pod is None:

@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
+from weakref import WeakSet
 
 import pytest
 
@@ -465,6 +466,25 @@ def test_a_pod_of_a_kind_that_is_off_gets_no_slice(monkeypatch: pytest.MonkeyPat
         else:
             assert isinstance(seen, ObservedOperation)
             assert (seen.waiting_pod, seen.others) == (None, None)
+
+
+def test_the_end_of_an_operation_keeps_no_pods_without_chips() -> None:
+    class Tracked(dict[str, Any]):
+        """A Pod that a weak reference can name."""
+
+    kept: WeakSet[Tracked] = WeakSet()
+
+    def list_pods() -> Iterator[Tracked]:
+        for _ in range(100):
+            kept.add(pod := Tracked(objects.waiting_pod(chips=0)))
+            yield pod
+            del pod
+            assert len(kept) < 10
+
+    Tracked.__hash__ = object.__hash__  # type: ignore[assignment]
+    answers = {**POD_ANSWERS, "list_pending_pods": list_pods(), "list_all": []}
+    work, _ = reading_slices(SliceWork, operation("delete", POOL), answers, limit=5)
+    provision_slice.observe.observe(work)
 
 
 DUE_PODS = [
