@@ -59,7 +59,8 @@ def configure(served: Served, name: str, namespace: str) -> Manifest:
 
 def is_injected(plane: OwnControlPlane, namespace: str) -> bool:
     """Return whether the API server calls inject_env in a namespace."""
-    probe = complete(marked(stateful_set(name="probe", pod={"nodeSelector": TWO_HOSTS})))
+    on_hosts = stateful_set(name="probe", replicas=2, pod={"nodeSelector": TWO_HOSTS})
+    probe = complete(marked(on_hosts))
     probe["metadata"]["namespace"] = namespace
     made = kubectl(
         plane, *("create", "--dry-run=server", "-o", "json", "-f", "-"), stdin=json.dumps(probe)
