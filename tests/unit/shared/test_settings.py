@@ -233,8 +233,8 @@ INVALID: dict[str, tuple[dict[str, str], str]] = {
     ),
     "an unknown provider": (
         MINIMAL | {"JOBSET_PROVIDER": "eks"},
-        "JOBSET_PROVIDER='eks' is wrong: it must be gke or tpu-node-group, or empty: JobSets get no "
-        "slices then",
+        "JOBSET_PROVIDER='eks' is wrong: it must be gke or tpu-node-group, or empty: no slices "
+        "are created then",
     ),
     "a fraction of a minute": (
         MINIMAL | {"JOBSET_SUSPENDED_RELEASE_MINUTES": "0.5"},
