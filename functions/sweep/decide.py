@@ -19,8 +19,11 @@ from shared.triggers.message import BATCH, SWEEP_KIND, Cause, Message, message_a
 
 SETTLED_EVERY_MINUTES = 60
 RETRIED_EACH_MINUTE_FOR = timedelta(minutes=8)
-"""So long after a group's last progress each run triggers its steps with a transient error, and only
-those. For as long, a group without one is due in each run, too (`backoff.is_due`)."""
+"""So long after a group's last progress each run triggers its steps with a transient error, and
+`OTHERS_EVERY_MINUTES` its other steps. For as long, a group without one is due in each run, too
+(`backoff.is_due`)."""
+OTHERS_EVERY_MINUTES = 5
+"""Their events may be lost, and progress of others would put them off without end."""
 _ORDER = (
     routes.CREATE_RESOURCES,
     routes.INJECT_TOKEN,
@@ -95,14 +98,15 @@ def _build_send(step: str, messages: list[Message]) -> Each:
 def find_due_steps(group: AnyGroup, known: Status, at: datetime) -> tuple[str, ...]:
     """The steps to which the run of this minute publishes a resync about a group.
 
-    While a transient error is recent, only the steps that have one, in each run: an event has triggered
-    the others, and a resync of those would use up the rate quota that the first lack.
+    While a transient error is recent, mostly only the steps that have one: an event has normally
+    triggered the others, and a resync of those would use up the rate quota that the first lack.
     """
     steps = list_steps(group, known)
     retried = tuple(retry.step for retry in known.retries if retry.step in steps)
-    if retried and at - last_progress(group, known) < RETRIED_EACH_MINUTE_FOR:
-        return retried
-    return steps if is_due(group, known, at) else ()
+    due = steps if is_due(group, known, at) else ()
+    is_recent = at - last_progress(group, known) < RETRIED_EACH_MINUTE_FOR
+    is_turn_of_others = (_minute(at) - _spread(group)) % OTHERS_EVERY_MINUTES == 0
+    return retried if retried and is_recent and not (due and is_turn_of_others) else due
 
 
 def list_steps(group: AnyGroup, known: Status) -> tuple[str, ...]:
@@ -143,16 +147,24 @@ def _is_not_true(known: Status, kind: Type) -> bool:
 def is_due(group: AnyGroup, known: Status, at: datetime) -> bool:
     """Whether a resync is due in this minute: once an hour if the group is settled, else at growing
     intervals. Its uid spreads groups that have begun to wait together over the minutes."""
-    own = int.from_bytes(hashlib.sha256(group.uid.encode()).digest()[:4], "big")
+    own = _spread(group)
     if is_settled(group, known):
-        minute = int(at.timestamp() // 60)
-        return minute % SETTLED_EVERY_MINUTES == own % SETTLED_EVERY_MINUTES
+        return (_minute(at) - own) % SETTLED_EVERY_MINUTES == 0
     # VMs of a BULK group run and others are being created, perhaps after a long wait for capacity.
     mig = known.conditions.get(Type.MIG_READY)
     is_creating = mig is not None and mig.reason == Reason.PROVISIONING and known.counts.running > 0
     if is_creating and isinstance(group, NodeGroup) and group.spec.is_bulk:
         return True
     return backoff.is_due(last_progress(group, known), at, own / 2**32)
+
+
+def _minute(at: datetime) -> int:
+    return int(at.timestamp() // 60)
+
+
+def _spread(group: AnyGroup) -> int:
+    """A number of 32 bits that spreads groups over the minutes."""
+    return int.from_bytes(hashlib.sha256(group.uid.encode()).digest()[:4], "big")
 
 
 def is_settled(group: AnyGroup, known: Status) -> bool:

@@ -115,23 +115,25 @@ def test_a_resync_is_sent_to_the_steps_that_have_work(
     assert find_due_steps(about, status, FIRST_MINUTE) == steps
 
 
+BOTH = ("inject_token", "label_node")
 FAILED = (Retry("inject_token", "403 rateLimitExceeded", CREATED),)
 
 
 @pytest.mark.parametrize(
-    "seconds, retries, steps",
+    "seconds, retries, runs",
     [
-        (1, (), ()),
-        (1, FAILED, ("inject_token",)),
-        (479, FAILED, ("inject_token",)),
-        (480, FAILED, ("inject_token", "label_node")),
+        (1, (), [(), *[BOTH] * 4]),
+        (1, FAILED, [*[("inject_token",)] * 4, BOTH]),
+        (239, FAILED, [*[("inject_token",)] * 4, BOTH]),
     ],
 )
-def test_for_eight_minutes_each_run_triggers_only_the_steps_with_a_transient_error(
-    seconds: int, retries: tuple[Retry, ...], steps: tuple[str, ...]
+def test_for_eight_minutes_each_run_triggers_the_steps_with_a_transient_error_and_every_fifth_all(
+    seconds: int, retries: tuple[Retry, ...], runs: list[tuple[str, ...]]
 ) -> None:
     status = known(Type.MIG_READY, resources=EXISTING, retries=retries)
-    assert find_due_steps(group(), status, CREATED + timedelta(seconds=seconds)) == steps
+    minutes = (CREATED + timedelta(seconds=seconds, minutes=number) for number in range(5))
+    found = [find_due_steps(group(), status, at) for at in minutes]
+    assert sorted(found, key=len) == runs
 
 
 def test_a_run_publishes_in_the_order_of_a_slices_life_and_the_oldest_groups_first() -> None:
