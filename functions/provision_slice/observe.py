@@ -12,7 +12,7 @@ from shared.base.fields import is_yes
 from shared.base.timestamps import guess_time
 from shared.slices import concurrency
 from shared.slices.assigned import assign_unit
-from shared.slices.create_or_release import PAUSED_KEY
+from shared.slices.create_or_release import DEAD, PAUSED_KEY, find_phase
 from shared.slices.kinds import Leader, find_leader, get_kind
 from shared.slices.kinds.kind import Found, find_hosts_violation
 from shared.slices.limits import Quota
@@ -63,8 +63,8 @@ def observe(work: SliceWork) -> Observed:
 class ObservedPod:
     """A Pod that waits, and its slice.
 
-    ``need``: whether its owner needs the slice. ``users`` are the Jobs with Pods that keep the existing
-    slice from being replaced (`is_user`); they are read only if the slice is not as asked.
+    ``need``: whether its owner needs the slice. ``users`` are the owners of Pods that keep the
+    existing slice from being replaced (`is_user`); they are read only if the slice is not as asked.
     ``wording``: the provider, used only for how its slices are called in Events. ``is_resync``: the
     trigger is a resync. ``quota``: the namespace's, if it has a limit and the slice would be created.
     """
@@ -205,12 +205,23 @@ def _observe_pod(work: SliceWork, leader: Leader) -> ObservedPod | ObservedImpos
         is_paused=is_yes(cluster.get_jobset_options().get(PAUSED_KEY, "")),
         is_resync=work.trigger.is_resync,
     )
-    if existing is not None or observed.is_paused or observed.need is not Need.NEEDED:
+    is_kept = existing is not None and not _may_be_replaced(existing, desired)
+    if is_kept or observed.is_paused or observed.need is not Need.NEEDED:
         return observed
     try:
-        return replace(observed, quota=quotas.find_quota(work, kind, desired))
+        # Before a slice is replaced, too: deleted, it could not be created again.
+        limit = quotas.find_limit(cluster, kind, desired)
+        if limit is None or existing is not None:
+            return observed
+        return replace(observed, quota=quotas.read_quota(work, limit))
     except InputError as error:
         return ObservedImpossible(str(error), provider)
+
+
+def _may_be_replaced(existing: Slice | NameConflict, desired: DesiredSlice) -> bool:
+    if isinstance(existing, NameConflict):
+        return False
+    return not is_as_asked(existing, desired) or find_phase(existing) in DEAD
 
 
 def _find_assigned(work: SliceWork, leader: Leader) -> Found:

@@ -35,15 +35,19 @@ def lists_all(cluster: Cluster) -> bool:
     return bool(read_limits(cluster).entries)
 
 
-def find_quota(work: SliceWork, kind: UnitKind, desired: DesiredSlice) -> Quota | None:
-    """The quota of the namespace in which a slice would be created; ``None`` if it has no limit. Raises
-    `InputError`."""
-    limit = read_limits(work.cluster).find(kind.name, desired.unit.namespace)
-    if limit is None and not kind.is_always_on:
+def find_limit(cluster: Cluster, kind: UnitKind, desired: DesiredSlice) -> Limit | None:
+    """The limit under which a slice may be created or replaced; ``None`` if there is none. Raises
+    `InputError` if it may not."""
+    limit = read_limits(cluster).find(kind.name, desired.unit.namespace)
+    if limit is not None:
+        limit.check(desired.chips)
+    elif not kind.is_always_on:
         raise InputError(f"{PLACE} does not list {kind.name} for {desired.unit.namespace}")
-    if limit is None:
-        return None
-    limit.check(desired.chips)
+    return limit
+
+
+def read_quota(work: SliceWork, limit: Limit) -> Quota:
+    """What the namespace of a limit has. Raises `InputError` if that cannot be counted."""
     ledger = work.cluster.find_slice_ledger()
     if ledger is None:
         raise InputError(

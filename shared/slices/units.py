@@ -102,11 +102,13 @@ class Unit:
 
 @dataclass(frozen=True)
 class Controller:
-    """The owner that controls a Pod, by its reference. ``uid`` may be empty."""
+    """The owner that controls a Pod, by its reference. ``uid`` may be empty. ``group`` is its API group:
+    other projects have Jobs and StatefulSets, too."""
 
     kind: str
     name: str
     uid: str
+    group: str = ""
 
 
 @dataclass(frozen=True)
@@ -178,7 +180,8 @@ def read_demand(pod: Document) -> Demand:
 
 
 def _read_controller(owner: Document) -> Controller:
-    return Controller(str(owner.get("kind")), str(owner.get("name")), read_text(owner, "uid"))
+    kind, name, uid = (str(owner.get(key) or "") for key in ("kind", "name", "uid"))
+    return Controller(kind, name, uid, read_text(owner, "apiVersion").rpartition("/")[0])
 
 
 def waits(pod: Document) -> Demand | None:

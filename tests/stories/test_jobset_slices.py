@@ -241,6 +241,24 @@ def test_a_slice_whose_creation_failed_is_created_again_when_its_template_is_fix
     until_running(harness)
 
 
+def test_a_slice_is_not_replaced_while_its_successor_could_not_be_created() -> None:
+    harness = new_harness()
+    harness.jobsets.behaviour = RUNS_FOREVER
+    options = f"{OPTIONS}/jobsets"
+    wrong = objects.options(spec={"project": "other-project"})
+    harness.simulation.admin("PATCH", options, {"data": wrong}, **MERGE)
+    post(harness)
+    until_reported(harness, "TPUNodeGroupNotReady")
+    before = uid(harness)
+    unreadable = {**objects.options(), "namespaces": "default"}
+    harness.simulation.admin("PATCH", options, {"data": unreadable}, **MERGE)
+    harness.run_for(10 * MINUTE)
+    assert uid(harness) == before
+    until_reported(harness, "tpu-functions/jobsets must be a mapping of namespaces")
+    harness.simulation.admin("PATCH", options, {"data": {"namespaces": None}}, **MERGE)
+    until_running(harness)
+
+
 def test_foreign_resources_are_not_touched() -> None:
     harness = new_harness()
     theirs = manifest(NAME)

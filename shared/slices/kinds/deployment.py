@@ -35,7 +35,8 @@ class ReplicaKind(OwnedKind):
 
     def claim(self, demand: Demand) -> Claim | None:
         owner, is_bare = demand.controller, self.name == _REPLICA_SET
-        if owner is None or owner.kind != _REPLICA_SET or (_HASH in demand.labels) is is_bare:
+        is_mine = owner is not None and (owner.group, owner.kind) == ("apps", _REPLICA_SET)
+        if not is_mine or (_HASH in demand.labels) is is_bare:
             return None
         return Claim(self, is_leader=True, refusal=refuse_hosts(f"a {self.name}'s Pod", demand))
 

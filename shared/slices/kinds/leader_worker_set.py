@@ -80,9 +80,6 @@ class LeaderWorkerSetKind(OwnedKind):
             for unit, state in super().read_states(cluster, units, rules).items()
         }
 
-    def find_size(self, _owner: Document) -> tuple[int, str]:
-        return 1, ""  # `find` counts them: each Pod says how many its group has
-
     def find_state(self, unit: Unit, owner: Document) -> UnitState:
         """Whether the group and the worker are among those of the spec."""
         spec = read_mapping(owner, "spec")

@@ -30,21 +30,23 @@ class OwnedKind:
     is_assigned = False
     foreign: tuple[str, ...] = ()
 
-    def find_index(self, demand: Demand) -> int | None:
+    def find_index(self, _demand: Demand) -> int | None:
         """The number of a Pod in its owner, if it has one."""
-        raise NotImplementedError
+        return 0
 
-    def find_state(self, unit: Unit, owner: Document) -> UnitState:
+    def find_state(self, _unit: Unit, owner: Document) -> UnitState:
         """Whether an owner that exists needs the unit's slice, apart from suspension."""
-        raise NotImplementedError
+        return build_state(owner, "")
 
-    def find_size(self, owner: Document) -> tuple[int, str]:
+    def find_size(self, _owner: Document) -> tuple[int, str]:
         """The Pods of a slice of several hosts, and the violation if the owner gets no such slice."""
-        raise NotImplementedError
+        return 1, ""
 
     def claim(self, demand: Demand) -> Claim | None:
         owner, given = demand.controller, demand.labels.keys() | demand.annotations.keys()
-        if owner is None or owner.kind != self.name or not given.isdisjoint(self.foreign):
+        kind = (self.api_version.rpartition("/")[0], self.name)
+        is_mine = owner is not None and (owner.group, owner.kind) == kind
+        if owner is None or not is_mine or not given.isdisjoint(self.foreign):
             return None
         index = self.find_index(demand)
         refusal = (

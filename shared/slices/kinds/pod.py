@@ -29,7 +29,8 @@ class BarePod(OwnedKind):
             return None
         refusal = refuse_hosts("a Pod", demand)
         if owner is not None:
-            refusal = f"no slices are created for Pods of {owner.kind} {owner.name}"
+            kind = f"{owner.kind}.{owner.group}" if "." in owner.group else owner.kind
+            refusal = f"no slices are created for Pods of {kind} {owner.name}"
         elif group:
             refusal = (
                 f"no slices are created for Kueue's Pod groups, as {group}: use a JobSet, a "

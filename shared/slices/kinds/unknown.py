@@ -32,7 +32,7 @@ class UnknownKind:
         return None
 
     def find(self, cluster: Cluster, demand: Demand) -> Found:
-        raise NotImplementedError
+        raise LookupError(f"{self.name} claims no Pods")
 
     def read_states(
         self,

@@ -238,7 +238,8 @@ JOB_TEMPLATE = merge(
 
 def owned_by(kind: str, name: str, **more: Any) -> dict[str, Any]:
     """A Pod whose controller does not exist, as the scheduler reports it."""
-    owner = {"apiVersion": "v1", "kind": kind, "name": name, "uid": "u", "controller": True}
+    version = "batch/v1" if kind == "Job" else "apps/v1"
+    owner = {"apiVersion": version, "kind": kind, "name": name, "uid": "u", "controller": True}
     return objects.pod(**merge(UNSCHEDULABLE, {"metadata": {"ownerReferences": [owner]}}), **more)
 
 

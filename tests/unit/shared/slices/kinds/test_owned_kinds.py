@@ -33,7 +33,9 @@ def pod(
 ) -> dict[str, Any]:
     """A Pod that asks for 4 chips; ``owner``: kind and name of its controller."""
     kind, _, controller = owner.partition(" ")
-    references = [{"kind": kind, "name": controller, "uid": "u", "controller": True}]
+    version = {"Job": "batch/v1", "RayCluster": "ray.io/v1"}.get(kind, "apps/v1")
+    reference = {"apiVersion": version, "kind": kind, "name": controller, "uid": "u"}
+    references = [{**reference, "controller": True}]
     made: dict[str, Any] = merge(
         {
             "metadata": {
@@ -139,7 +141,8 @@ GROUPED = (
     "no slices are created for Kueue's Pod groups, as g: use a JobSet, a LeaderWorkerSet or an Indexed "
     "Job"
 )
-OF_RAY = "no slices are created for Pods of RayCluster ray"
+OF_RAY = "no slices are created for Pods of RayCluster.ray.io ray"
+OF_VOLCANO = "no slices are created for Pods of Job.batch.volcano.sh train"
 CLAIMS: dict[str, tuple[dict[str, Any], str, bool, str, str]] = {
     "a Job's index": (job_pod("2"), "Job", LED, "", "train/2"),
     "a Job's first Pod": (job_pod("0", "4x4"), "Job", LED, "", "train/"),
@@ -164,6 +167,12 @@ CLAIMS: dict[str, tuple[dict[str, Any], str, bool, str, str]] = {
     "a Pod of a group": (
         pod("one", metadata={"labels": {"kueue.x-k8s.io/pod-group-name": "g"}}), "Pod", LED, GROUPED,
         "one/",
+    ),
+    "another project's Job": (
+        job_pod(ownerReferences=[{
+            "apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "name": "train", "uid": "u",
+            "controller": True,
+        }]), "Pod", LED, OF_VOLCANO, "train-0-x/",
     ),
     "a Pod of an unknown controller": (pod("one", owner="RayCluster ray"), "Pod", LED, OF_RAY, "one/"),
 }  # fmt: skip
