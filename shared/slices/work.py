@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from shared.base.documents import read_texts
@@ -21,7 +22,7 @@ from shared.settings import Settings
 from shared.slices import create_or_release
 from shared.slices.assigned import read_all_views
 from shared.slices.kinds import KINDS, Leader, get_kind
-from shared.slices.kinds.kind import Rules
+from shared.slices.kinds.kind import Rules, list_pods_on_nodes
 from shared.slices.provider import Provider, Slice
 from shared.slices.units import Unit, UnitState
 from shared.triggers.message import Message
@@ -30,8 +31,6 @@ from shared.triggers.trigger import LogTrigger
 if TYPE_CHECKING:
     from shared.ports.gke import GkeClient
 
-FEW_NODES = 8
-"""Up to so many Nodes, Pods are listed Node by Node. For hundreds of Nodes that would take too long."""
 RETRY_REPORTED_AFTER = timedelta(minutes=10)
 """A transient error is reported if a Pod has waited, or no JobSet has needed the slice, this long."""
 COUNTED_AFTER_GRACE = timedelta(minutes=10)
@@ -123,19 +122,11 @@ def list_users(
 ) -> tuple[str, ...]:
     """Whose Pods run on a slice and keep it from being deleted, because they are its users.
 
-    Of many Nodes, only the first with such a Pod counts: the caller asks whether there is any.
+    Only the first such Pod counts: the caller asks whether there is any.
     """
     nodes = {node["metadata"]["name"] for node in cluster.list_nodes_of_slice(name)}
-    lists: Iterable[list[dict[str, Any]]]
-    if len(nodes) <= FEW_NODES:
-        lists = map(cluster.list_pods_on, sorted(nodes))
-    else:
-        lists = [[pod for pod in cluster.list_bound_pods() if pod["spec"]["nodeName"] in nodes]]
-    for pods in lists:
-        found = tuple(find_users(filter(is_user, pods), now))
-        if found:
-            return found
-    return ()
+    users = find_users(filter(is_user, list_pods_on_nodes(cluster, nodes)), now)
+    return tuple(islice(users, 1))
 
 
 def read_states(

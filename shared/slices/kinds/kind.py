@@ -21,8 +21,8 @@ from shared.slices.units import Demand, Unit, UnitState
 if TYPE_CHECKING:
     from shared.ports.kubernetes.cluster import Cluster
 
-_FEW_NODES = 8
-"""Of more Nodes, the Pods of all Nodes are listed page by page."""
+FEW_NODES = 8
+"""Up to so many Nodes, Pods are listed Node by Node. For hundreds of Nodes that would take too long."""
 
 
 @dataclass(frozen=True)
@@ -124,13 +124,18 @@ def assign_pods(
     """Which slice each Pod of an owner has. ``owner`` is any of its units."""
 
     def find_occupied(nodes: Collection[str]) -> Iterator[str]:
-        lists = map(cluster.list_pods_on, nodes)
-        bound = cluster.list_bound_pods() if len(nodes) > _FEW_NODES else chain.from_iterable(lists)
-        for pod in bound:
+        for pod in list_pods_on_nodes(cluster, nodes):
             if _is_running(pod) and not kind.names_unit(pod, owner):
                 yield read_mapping(pod, "spec")["nodeName"]
 
     return assign(pods, mark_strangers(pods, slices, find_occupied))
+
+
+def list_pods_on_nodes(cluster: Cluster, nodes: Collection[str]) -> Iterator[dict[str, Any]]:
+    """The Pods that are bound to these Nodes: Node by Node, or those of many Nodes from one list."""
+    if len(nodes) <= FEW_NODES:
+        return chain.from_iterable(map(cluster.list_pods_on, sorted(nodes)))
+    return (pod for pod in cluster.list_bound_pods() if pod["spec"]["nodeName"] in nodes)
 
 
 def _is_running(pod: Document) -> bool:
