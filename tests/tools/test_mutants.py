@@ -9,11 +9,12 @@ import pytest
 
 from tools.mutants.__main__ import Outcome, Result, list_all_mutants, read_equivalent, score
 from tools.mutants.coverage_map import FOLDERS, CoverageMap, order_tests, read_sources
-from tools.mutants.mutate import Mutant, list_mutants
+from tools.mutants.mutate import Mutant, list_enums, list_mutants
 
 
 def changes(source: str) -> set[tuple[str, str]]:
-    return {(mutant.before, mutant.after) for mutant in list_mutants("a.py", source)}
+    enums = list_enums(["class Color(StrEnum):\n    RED = 'r'\n    BLUE = 'b'\n"])
+    return {(mutant.before, mutant.after) for mutant in list_mutants("a.py", source, enums)}
 
 
 @pytest.mark.parametrize(
@@ -38,6 +39,22 @@ def changes(source: str) -> set[tuple[str, str]]:
         ("a = False", {"a = True"}),
         ("a = 5", {"a = 6", "a = 4"}),
         ("a = 0", {"a = 1", "a = (-1)"}),
+        ("a = [b, c]", {"a = [c]", "a = [b]"}),
+        ("a = (b, c, d)", {"a = (c, d)", "a = (b, d)", "a = (b, c)"}),
+        ("a = (b, c,)", {"a = (c,)", "a = (b,)"}),
+        ("a = {'b': c, 'd': e}", {"a = {'d': e}", "a = {'b': c}"}),
+        ("a = {'b': c, **d}", set()),
+        ("a = b(c=d, e=f)", {"a = b(e=f)", "a = b(c=d)"}),
+        ("a = b(c, d, *e)", {"a = b(d, c, *e)"}),
+        ("a = min(b, c)", {"a = max(b, c)", "a = min(c, b)"}),
+        ("a = any(b)", {"a = all(b)"}),
+        ("a = b + c", {"a = (b - c)"}),
+        ("a = b - c", {"a = (b + c)"}),
+        ("a = b + ', '", set()),
+        ("a = Mapping[str, B]", set()),
+        ("a = Color.RED", {"a = Color.BLUE"}),
+        ("a = Color.BLUE", {"a = Color.RED"}),
+        ("a = Color.mixed", set()),
         ("a: int = b", set()),
         ("a = b", set()),
         ("a = 'b'", set()),

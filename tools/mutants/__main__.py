@@ -30,7 +30,7 @@ from tools.mutants.coverage_map import (
     order_tests,
     read_sources,
 )
-from tools.mutants.mutate import Mutant, list_mutants
+from tools.mutants.mutate import Mutant, list_enums, list_mutants
 from tools.mutants.tree import ROOT, copied_tree, run_pytest
 
 EQUIVALENT = Path(__file__).with_name("equivalent.toml")
@@ -137,7 +137,8 @@ class Bench:
 def list_all_mutants(sources: dict[str, str]) -> list[Mutant]:
     """The mutants of all files, without those that are listed as equivalent."""
     equivalent = {key for key, _ in read_equivalent()}
-    found = (mutant for path, text in sources.items() for mutant in list_mutants(path, text))
+    enums = list_enums(read_sources(FOLDERS).values())
+    found = (mutant for path, text in sources.items() for mutant in list_mutants(path, text, enums))
     return [mutant for mutant in found if mutant.key not in equivalent]
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ast
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 _FLIPS: dict[type[ast.cmpop], tuple[type[ast.cmpop], ...]] = {
     ast.Eq: (ast.NotEq,),
@@ -19,6 +20,7 @@ _FLIPS: dict[type[ast.cmpop], tuple[type[ast.cmpop], ...]] = {
     ast.In: (ast.NotIn,),
     ast.NotIn: (ast.In,),
 }
+_OPPOSITES = {"min": "max", "max": "min", "any": "all", "all": "any"}
 _LOG_METHODS = {"debug", "info", "warning", "error", "exception", "critical"}
 
 
@@ -48,9 +50,11 @@ class Mutant:
         return f"{self.path}:{self.line}\n{removed}{added}".rstrip("\n")
 
 
-_Place = ast.expr | ast.stmt
+_Place = ast.expr | ast.stmt | ast.keyword
 _Change = tuple[_Place, _Place, str]
 """The first and the last node that a text replaces."""
+Enums = Mapping[str, Sequence[str]]
+"""The members of each enumeration."""
 
 
 @dataclass(frozen=True)
@@ -62,25 +66,95 @@ class _Edit:
     names: tuple[str, ...]
 
 
-def list_mutants(path: str, source: str) -> list[Mutant]:
+class _Source:
+    """The bytes of a module, by the nodes of its tree."""
+
+    def __init__(self, text: str) -> None:
+        lines = [line.encode() for line in text.splitlines(keepends=True)]
+        self.whole = b"".join(lines)
+        self.line_starts = [0]
+        for line in lines:
+            self.line_starts.append(self.line_starts[-1] + len(line))
+
+    def begin(self, node: _Place) -> int:
+        return self.line_starts[node.lineno - 1] + node.col_offset
+
+    def end(self, node: _Place) -> int:
+        return self.line_starts[(node.end_lineno or 0) - 1] + (node.end_col_offset or 0)
+
+    def without(self, node: ast.expr, parts: Sequence[_Part], index: int) -> str | None:
+        """The text of a node without one of its parts; None where that is no expression of the kind,
+        as beside a part in parentheses, which are outside its node."""
+        if index + 1 < len(parts):
+            cut = slice(self.begin(parts[index][0]), self.begin(parts[index + 1][0]))
+        elif index:
+            cut = slice(self.end(parts[index - 1][1]), self.end(parts[index][1]))
+        else:
+            cut = slice(self.begin(parts[0][0]), self.end(parts[0][1]))
+        text = self.whole[self.begin(node) : cut.start] + self.whole[cut.stop : self.end(node)]
+        return self._check(node, text.decode())
+
+    def swapped(self, node: ast.Call, first: ast.expr, second: ast.expr) -> str | None:
+        """The text of a call with two of its arguments swapped."""
+        one, other = (
+            slice(self.begin(first), self.end(first)),
+            slice(self.begin(second), self.end(second)),
+        )
+        text = b"".join(
+            (
+                self.whole[self.begin(node) : one.start],
+                self.whole[other],
+                self.whole[one.stop : other.start],
+                self.whole[one],
+                self.whole[other.stop : self.end(node)],
+            )
+        )
+        return self._check(node, text.decode())
+
+    @staticmethod
+    def _check(node: ast.expr, text: str) -> str | None:
+        try:
+            changed = ast.parse(f"({text})", mode="eval").body
+        except SyntaxError:
+            return None
+        return text if type(changed) is type(node) else None
+
+
+_Part = tuple[_Place, _Place]
+"""The first and the last node of an element, of an entry of a dict, or of an argument."""
+
+
+def list_enums(sources: Iterable[str]) -> Enums:
+    """Find the enumerations of modules, with their members."""
+    enums = {}
+    for source in sources:
+        for node in ast.walk(ast.parse(source)):
+            if isinstance(node, ast.ClassDef) and any(
+                "Enum" in ast.unparse(base) for base in node.bases
+            ):
+                assigned = (part.targets[0] for part in node.body if isinstance(part, ast.Assign))
+                enums[node.name] = [name.id for name in assigned if isinstance(name, ast.Name)]
+    return enums
+
+
+def list_mutants(path: str, text: str, enums: Enums | None = None) -> list[Mutant]:
     """List the mutants of a module, in the order of its lines."""
-    lines = [line.encode() for line in source.splitlines(keepends=True)]
-    starts = [0]
-    for line in lines:
-        starts.append(starts[-1] + len(line))
-    whole = b"".join(lines)
+    source = _Source(text)
     mutants = {}
-    for edit in _edits(ast.parse(source), in_function=False, names=()):
-        begin = starts[edit.first.lineno - 1] + edit.first.col_offset
-        end = starts[(edit.last.end_lineno or 0) - 1] + (edit.last.end_col_offset or 0)
+    for edit in _edits(ast.parse(text), _Changes(source, enums or {}), in_function=False, names=()):
+        begin, end = source.begin(edit.first), source.end(edit.last)
         last_line = edit.last.end_lineno or edit.first.lineno
-        region = slice(starts[edit.first.lineno - 1], starts[last_line])
-        before = whole[region].decode()
-        mutated = whole[region.start : begin] + edit.text.encode() + whole[end : region.stop]
+        region = slice(source.line_starts[edit.first.lineno - 1], source.line_starts[last_line])
+        before = source.whole[region].decode()
+        mutated = (
+            source.whole[region.start : begin]
+            + edit.text.encode()
+            + source.whole[end : region.stop]
+        )
         changed = _changed_lines(before.splitlines(), mutated.decode().splitlines())
-        text = (whole[: region.start] + mutated + whole[region.stop :]).decode()
+        whole = (source.whole[: region.start] + mutated + source.whole[region.stop :]).decode()
         place = path, edit.first.lineno, last_line
-        mutants[text] = Mutant(*place, *changed, text, edit.at_import, edit.names)
+        mutants[whole] = Mutant(*place, *changed, whole, edit.at_import, edit.names)
     return sorted(mutants.values(), key=lambda mutant: (mutant.line, mutant.after))
 
 
@@ -93,13 +167,15 @@ def _changed_lines(before: list[str], after: list[str]) -> tuple[str, str]:
     return "\n".join(map(str.strip, before)), "\n".join(map(str.strip, after))
 
 
-def _edits(node: ast.AST, *, in_function: bool, names: tuple[str, ...]) -> Iterator[_Edit]:
+def _edits(
+    node: ast.AST, changes: _Changes, *, in_function: bool, names: tuple[str, ...]
+) -> Iterator[_Edit]:
     """The changes of a node and of what it contains."""
     if _is_excluded(node):
         return
     if not in_function:
         names = _defined_names(node) or names
-    for first, last, text in (*_statement_changes(node, in_function), *_expression_changes(node)):
+    for first, last, text in (*_statement_changes(node, in_function), *changes.list(node)):
         yield _Edit(first, last, text, not in_function, () if in_function else names)
     for name, value in ast.iter_fields(node):
         if name in ("annotation", "returns", "decorator_list"):
@@ -109,7 +185,7 @@ def _edits(node: ast.AST, *, in_function: bool, names: tuple[str, ...]) -> Itera
         )
         for child in value if isinstance(value, list) else [value]:
             if isinstance(child, ast.AST):
-                yield from _edits(child, in_function=in_function or is_body, names=names)
+                yield from _edits(child, changes, in_function=in_function or is_body, names=names)
 
 
 def _defined_names(node: ast.AST) -> tuple[str, ...]:
@@ -140,6 +216,8 @@ def _is_excluded(node: ast.AST) -> bool:
             return exc is not None and "NotImplementedError" in ast.unparse(exc)
         case ast.Call(func=ast.Attribute(attr=attr, value=value)):
             return attr in _LOG_METHODS and "log" in ast.unparse(value)
+        case ast.Subscript(slice=ast.Tuple()):  # types
+            return True
         case ast.Expr(value=call):
             return _is_excluded(call)
     return False
@@ -164,6 +242,50 @@ def _statement_changes(node: ast.AST, in_function: bool) -> Iterator[_Change]:
             yield node, node, "pass"
 
 
+@dataclass(frozen=True)
+class _Changes:
+    """The changes of expressions in a module."""
+
+    source: _Source
+    enums: Enums
+
+    def list(self, node: ast.AST) -> Iterator[_Change]:
+        yield from _expression_changes(node)
+        match node:
+            case ast.Tuple(elts=elements, ctx=ast.Load()) | ast.List(elts=elements, ctx=ast.Load()):
+                yield from self._drop(node, [(element, element) for element in elements])
+            case ast.Set(elts=[_, _, *_] as elements):  # a set without elements is a dict
+                yield from self._drop(node, [(element, element) for element in elements])
+            case ast.Dict(keys=keys, values=values) if None not in keys:
+                entries = zip(keys, values, strict=True)
+                yield from self._drop(node, [(key, value) for key, value in entries if key])
+            case ast.Call(args=arguments, keywords=keywords):
+                places: list[_Place] = [*arguments, *keywords]
+                if all(keyword.arg for keyword in keywords):
+                    yield from self._drop(
+                        node, [(place, place) for place in places], len(arguments)
+                    )
+                for first, second in pairwise(arguments):
+                    swapped = self.source.swapped(node, first, second)
+                    if (
+                        swapped
+                        and not isinstance(first, ast.Starred)
+                        and not isinstance(second, ast.Starred)
+                    ):
+                        yield node, node, swapped
+            case ast.Attribute(value=ast.Name(id=enum), attr=member):
+                members = self.enums.get(enum, [])
+                if member in members and len(members) > 1:
+                    other = members[(members.index(member) + 1) % len(members)]
+                    yield node, node, f"{enum}.{other}"
+
+    def _drop(self, node: ast.expr, parts: Sequence[_Part], first: int = 0) -> Iterator[_Change]:
+        for index in range(first, len(parts)):
+            text = self.source.without(node, parts, index)
+            if text is not None and not _is_excluded(parts[index][0]):
+                yield node, node, text
+
+
 def _expression_changes(node: ast.AST) -> Iterator[_Change]:
     match node:
         case ast.Compare(ops=ops):
@@ -183,11 +305,27 @@ def _expression_changes(node: ast.AST) -> Iterator[_Change]:
         case ast.comprehension(ifs=tests):
             for condition in tests:
                 yield condition, condition, "True"
+        case ast.Call(func=ast.Name(id=("min" | "max" | "any" | "all") as name) as function):
+            yield function, function, _OPPOSITES[name]
+        case ast.BinOp(op=ast.Add() | ast.Sub() as operator) if not _is_text(node):
+            changed_sum = copy.deepcopy(node)
+            changed_sum.op = ast.Sub() if isinstance(operator, ast.Add) else ast.Add()
+            yield node, node, f"({ast.unparse(changed_sum)})"
         case ast.Constant(value=bool() as value):
             yield node, node, str(not value)
         case ast.Constant(value=int() | float() as number):
             yield node, node, f"{number + 1}"
             yield node, node, f"({number - 1})" if number < 1 else f"{number - 1}"
+
+
+def _is_text(node: ast.expr) -> bool:
+    """True for a sum with a text in it, whose difference is an error in each test."""
+    match node:
+        case ast.BinOp(left=left, right=right):
+            return _is_text(left) or _is_text(right)
+        case ast.Constant(value=value):
+            return isinstance(value, str | bytes)
+    return isinstance(node, ast.JoinedStr)
 
 
 def _negate(test: ast.expr) -> _Change:
