@@ -35,3 +35,9 @@ def parse_count(value: Any) -> int | None:
     """A number of at most nine digits, as text or not; ``None`` for anything else."""
     text = "" if value is None else str(value)
     return int(text) if text.isdecimal() and len(text) < 10 else None
+
+
+def read_count(holder: Document, field: str, default: int) -> int:
+    """The number in a field, as `parse_count` reads it; ``default`` if there is none."""
+    count = parse_count(holder.get(field))
+    return default if count is None else count

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 from shared.base.documents import Document, read_mapping, read_mappings, read_text, read_texts
 from shared.base.pods import find_controller, parse_count
 from shared.slices.assignment import PodView
-from shared.slices.kinds.kind import Claim, Found, Rules, assign_pods
-from shared.slices.kinds.owned import OwnedKind, add_opt_out, find_gone
+from shared.slices.kinds.kind import Claim, Found, Rules, UnitKind, add_opt_out, assign_pods
 from shared.slices.kinds.pod import refuse_hosts
 from shared.slices.units import Demand, Need, Unit, UnitState, has_opted_out, read_demand
 
@@ -25,7 +24,7 @@ _HASH = "pod-template-hash"
 _REPLICA_SET = "ReplicaSet"
 
 
-class ReplicaKind(OwnedKind):
+class ReplicaKind(UnitKind):
     """Deployments or, as a row of its own, ReplicaSets of no Deployment."""
 
     is_assigned = True
@@ -59,11 +58,10 @@ class ReplicaKind(OwnedKind):
                 f"{read_text(above, 'name')}: no slices are created for its Pods"
             )
             return Found(unit, UnitState(Need.NEEDED, owner=owner), 1, violation)
-        gone = find_gone(unit, owner)
-        if gone is not None or owner is None:
-            return Found(unit, gone or UnitState(Need.OWNER_GONE), 1)
-        state = add_opt_out(UnitState(Need.NEEDED, owner=owner))
-        return Found(unit, state, 1, pods=self._view_pods(cluster, unit, owner))
+        state = add_opt_out(self.decide_state(unit, owner))
+        is_there = state.need is not Need.OWNER_GONE
+        pods = self._view_pods(cluster, unit, owner) if owner and is_there else ()
+        return Found(unit, state, 1, pods=pods)
 
     def read_states(
         self, cluster: Cluster, units: Collection[Unit], rules: Rules
@@ -72,17 +70,17 @@ class ReplicaKind(OwnedKind):
         for key in dict.fromkeys(one.owner_key for one in units):
             mine = [one for one in units if one.owner_key == key]
             owner = cluster.find_owner(*key)
-            gone = find_gone(mine[0], owner)
-            if gone is not None or owner is None:
-                found |= dict.fromkeys(mine, gone or UnitState(Need.OWNER_GONE))
+            state = self.decide_state(mine[0], owner, rules)
+            if owner is None or state.need is not Need.NEEDED:
+                found |= dict.fromkeys(mine, state)
                 continue
             pods = self._view_pods(cluster, mine[0], owner)
             assigned = assign_pods(cluster, self, mine[0], pods, rules.views.get(key, {}))
             why = f"no Pod of {self.name} {mine[0].owner} needs it"
             unneeded = UnitState(Need.NOT_NEEDED, why, owner=owner, is_ending=True)
-            needed, ordinals = UnitState(Need.NEEDED, owner=owner), {*assigned.by_pod.values()}
+            ordinals = {*assigned.by_pod.values()}
             found |= {
-                one: needed if parse_count(one.member) in ordinals else unneeded for one in mine
+                one: state if parse_count(one.member) in ordinals else unneeded for one in mine
             }
         return found
 

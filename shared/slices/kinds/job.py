@@ -6,23 +6,21 @@ from typing import TYPE_CHECKING, Any
 
 from shared.base.documents import Document, read_mapping, read_text
 from shared.base.names import COMPLETION_INDEX, JOBSET_NAME
-from shared.base.pods import parse_count
-from shared.slices.kinds.kind import find_transition_time, find_true
-from shared.slices.kinds.owned import OwnedKind, build_state
-from shared.slices.units import Demand, Need, Unit, UnitState
+from shared.base.pods import parse_count, read_count
+from shared.slices.kinds.kind import UnitKind
+from shared.slices.units import Demand, Unit
 
 if TYPE_CHECKING:
     from shared.ports.kubernetes.cluster import Cluster
 
-_FINISHED = ("Complete", "Failed")
 
-
-class IndexedJob(OwnedKind):
+class IndexedJob(UnitKind):
     """Jobs of no JobSet whose Pods have an index."""
 
     name = "Job"
     api_version = "batch/v1"
     foreign = (JOBSET_NAME,)
+    finished = ("Complete", "Failed")
 
     def find_index(self, demand: Demand) -> int | None:
         return parse_count(demand.annotations.get(COMPLETION_INDEX))
@@ -36,17 +34,12 @@ class IndexedJob(OwnedKind):
             f"{completions}: they must be equal, because all hosts of a slice run together"
         )
 
-    def find_state(self, unit: Unit, owner: Document) -> UnitState:
-        end = find_true(owner, _FINISHED)
-        if end:
-            why = f"Job {unit.owner} has ended ({end['type']})"
-            since = find_transition_time(owner, _FINISHED)
-            return UnitState(Need.OWNER_ENDED, why, since, owner)
+    def find_unneeded_reason(self, unit: Unit, owner: Document) -> str:
         index = parse_count(unit.member)  # others may have written the marks of a slice
         if unit.member and (index is None or index >= _count(owner, "completions")):
-            return build_state(owner, f"Job {unit.owner} has no Pod {unit.member} any more")
+            return f"Job {unit.owner} has no Pod {unit.member} any more"
         has_completed = index is not None and _has_completed(owner, index)
-        return build_state(owner, f"{unit.shown} has completed" if has_completed else "")
+        return f"{unit.shown} has completed" if has_completed else ""
 
     def list_pods(self, cluster: Cluster, unit: Unit) -> list[dict[str, Any]]:
         pods = cluster.list_job_pods(unit.namespace, unit.owner)
@@ -54,8 +47,7 @@ class IndexedJob(OwnedKind):
 
 
 def _count(job: Document, field: str) -> int:
-    count = parse_count(read_mapping(job, "spec").get(field))
-    return 1 if count is None else count
+    return read_count(read_mapping(job, "spec"), field, 1)
 
 
 def _has_completed(job: Document, index: int) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping
-from datetime import datetime, timedelta
+from datetime import datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -21,12 +21,13 @@ from shared.slices.kinds.kind import (
     Claim,
     Found,
     Rules,
-    find_suspension_time,
+    UnitKind,
+    add_opt_out,
+    build_state,
     find_transition_time,
     find_true,
-    is_suspended,
 )
-from shared.slices.units import Demand, Need, Unit, UnitState, has_opted_out
+from shared.slices.units import Demand, Need, Unit, UnitState
 
 if TYPE_CHECKING:
     from shared.ports.kubernetes.cluster import Cluster
@@ -95,14 +96,14 @@ def requests_chips(jobset: Mapping[str, Any]) -> bool:
     )
 
 
-class JobSetKind:
+class JobSetKind(UnitKind):
     """The units of JobSets: their Jobs. A JobSet needs the slices of all its Jobs until it has ended."""
 
     name = names.JOBSET_KIND
     api_version = f"{names.JOBSET_GROUP}/{names.JOBSET_VERSION}"
     is_always_on = True
     exclusive_topology = EXCLUSIVE_TOPOLOGY
-    is_assigned = False
+    finished = FINISHED
 
     def claim(self, demand: Demand) -> Claim | None:
         """A Pod with JobSet's annotation and a controller, normally a Job. The first leads."""
@@ -118,7 +119,32 @@ class JobSetKind:
         unit = self.find_unit(demand)
         assert unit is not None
         jobset = cluster.find_jobset(unit.namespace, unit.owner)
-        return Found(unit, UnitState(_find_pod_need(demand, unit, jobset), owner=jobset), None)
+        state = self.find_job_state(unit, jobset, None)
+        job, replicated = demand.labels.get(_REPLICATED_JOB), list_replicated_jobs(jobset or {})
+        templates = (one["template"] for one in replicated if one["name"] == job)
+        return Found(unit, add_opt_out(state, templates), None)
+
+    def find_job_state(
+        self,
+        unit: Unit,
+        jobset: Document | None,
+        job: Document | None,
+        rules: Rules | None = None,
+    ) -> UnitState:
+        """Whether a JobSet needs the slice of its Job.
+
+        ``job``: the Job; ``None`` if the JobSet counts no completed Job or it does not exist.
+        """
+        state = self.decide_state(unit, jobset, rules)
+        if jobset is None or state.need in (Need.OWNER_GONE, Need.OWNER_ENDED):
+            return state
+        if job is not None and has_completed(job, jobset):
+            return build_state(jobset, f"{unit.shown} has completed")
+        # A JobSet that was recreated may have fewer Jobs, and a Job may only name the JobSet.
+        is_proved = rules is not None and unit in rules.named_by_others
+        if is_proved or has_job(jobset, unit.owner, unit.member):
+            return state
+        return build_state(jobset, f"JobSet {unit.owner} has no Job {unit.member} any more")
 
     def read_states(
         self, cluster: Cluster, units: Collection[Unit], rules: Rules
@@ -147,7 +173,7 @@ class JobSetKind:
                     if _key(job) in wanted:  # of thousands, only these are kept in memory
                         jobs[_key(job)] = job
         states = {
-            unit: find_state(
+            unit: self.find_job_state(
                 unit,
                 jobsets.get((unit.namespace, unit.owner)),
                 jobs.get((unit.namespace, unit.member)),
@@ -160,7 +186,7 @@ class JobSetKind:
         )
         if found is not None and found not in states:
             owner = jobsets[found.namespace, found.owner]
-            states[found] = find_state(found, owner, None, rules)
+            states[found] = self.find_job_state(found, owner, None, rules)
         return states
 
     def find_pod_violation(self, demand: Demand, unit: Unit) -> str:
@@ -176,61 +202,6 @@ class JobSetKind:
 
 
 JOBSET = JobSetKind()
-
-
-def _find_pod_need(demand: Demand, unit: Unit, jobset: Document | None) -> Need:
-    """Whether the Pod's JobSet needs a slice, and if not, why."""
-    if jobset is None or "deletionTimestamp" in jobset["metadata"]:
-        return Need.OWNER_GONE
-    if find_end(jobset) is not None:
-        return Need.OWNER_ENDED
-    if not has_job(jobset, unit.owner, unit.member):
-        return Need.NOT_NEEDED  # a Job that only names the JobSet gets no slice
-    job, replicated = demand.labels.get(_REPLICATED_JOB), list_replicated_jobs(jobset)
-    templates = (one["template"] for one in replicated if one["name"] == job)
-    for metadata in (holder.get("metadata") or {} for holder in (jobset, *templates)):
-        if has_opted_out(metadata.get("labels") or {}, metadata.get("annotations") or {}):
-            return Need.OPTED_OUT
-    return Need.SUSPENDED if is_suspended(jobset) else Need.NEEDED
-
-
-def find_state(
-    unit: Unit, jobset: Document | None, job: Document | None, rules: Rules
-) -> UnitState:
-    """Whether a JobSet needs the slice of its Job.
-
-    ``job``: the Job; ``None`` if the JobSet counts no completed Job or it does not exist.
-    """
-    need, why = _find_slice_need(unit, jobset, job, rules)
-    if jobset is None:
-        return UnitState(need, why)
-    since, suspended = find_end_time(jobset), find_suspension_time(jobset)
-    if since is None and suspended is not None and rules.suspended_release is not None:
-        since = suspended + rules.suspended_release
-    return UnitState(need, why, since, jobset, "deletionTimestamp" in jobset["metadata"])
-
-
-def _find_slice_need(
-    unit: Unit, jobset: Document | None, job: Document | None, rules: Rules
-) -> tuple[Need, str]:
-    name, release = f"JobSet {unit.owner}", rules.suspended_release
-    if jobset is None:
-        return Need.OWNER_GONE, f"{name} no longer exists"
-    end = find_end(jobset)
-    if end is not None:
-        return Need.OWNER_ENDED, f"{name} has ended ({end})"
-    if "deletionTimestamp" in jobset["metadata"]:
-        return Need.OWNER_GONE, f"{name} is being deleted"
-    if job is not None and has_completed(job, jobset):
-        return Need.NOT_NEEDED, f"Job {unit.member} of {name} has completed"
-    # A JobSet that was recreated may have fewer Jobs.
-    if unit not in rules.named_by_others and not has_job(jobset, unit.owner, unit.member):
-        return Need.NOT_NEEDED, f"{name} has no Job {unit.member} any more"
-    since = find_suspension_time(jobset)
-    if release and since is not None and rules.now - since >= release:
-        minutes = int((rules.now - since) / timedelta(minutes=1))
-        return Need.NOT_NEEDED, f"{name} has been suspended for {minutes} minutes"
-    return Need.SUSPENDED if is_suspended(jobset) else Need.NEEDED, ""
 
 
 def find_unit_of(wanted: str, found: Iterable[Document]) -> Unit | None:

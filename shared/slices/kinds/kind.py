@@ -3,26 +3,28 @@ kind."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import chain
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from shared.base.documents import Document, read_mapping, read_mappings
+from shared.base.documents import Document, read_mapping, read_mappings, read_text, read_texts
 from shared.base.names import JOBSET_KIND, POOL_LABEL
 from shared.base.pods import find_controller, list_tpu_containers
 from shared.base.slice_names import JOB_KEY_SELECTOR
 from shared.base.timestamps import guess_time
 from shared.slices.assignment import Assignment, PodView, SliceView, assign, mark_strangers
-from shared.slices.units import Demand, Unit, UnitState
+from shared.slices.units import Demand, Need, Unit, UnitState, has_opted_out, read_demand
 
 if TYPE_CHECKING:
     from shared.ports.kubernetes.cluster import Cluster
 
 FEW_NODES = 8
 """Up to so many Nodes, Pods are listed Node by Node. For hundreds of Nodes that would take too long."""
+FEW_OWNERS = 8
+"""More owners in a namespace than this are listed together instead of read one by one."""
 
 
 @dataclass(frozen=True)
@@ -75,43 +77,153 @@ class Rules:
     views: Mapping[tuple[str, str, str], Mapping[int, SliceView]] = field(default_factory=dict)
 
 
-class UnitKind(Protocol):
+class UnitKind:
     """A kind of workload whose units get slices. Reads may raise `CallError`.
+
+    The methods here are for kinds whose Pods Kubernetes' own controllers create, or users: the owner
+    alone decides how long each unit is needed.
 
     ``name`` is the row's key, the switch's name and the value of the label
     ``tpu-functions.dev/unit-kind``; ``api_version`` that of its owners. ``is_always_on``: it needs no
     switch. ``exclusive_topology``: the annotation of its own fence, or empty. ``is_assigned``: which
     unit a Pod belongs to follows from the owner's Pods and slices together, not from the Pod.
+    ``foreign``: the labels or annotations of Pods that another kind has. ``finished``: the conditions
+    of an owner that has ended.
     """
 
     name: str
-    api_version: str
-    is_always_on: bool
-    exclusive_topology: str
-    is_assigned: bool
+    api_version = "apps/v1"
+    is_always_on = False
+    exclusive_topology = ""
+    is_assigned = False
+    foreign: tuple[str, ...] = ()
+    finished: tuple[str, ...] = ()
+
+    def find_index(self, _demand: Demand) -> int | None:
+        """The number of a Pod in its owner, if it has one."""
+        return 0
+
+    def find_size(self, _owner: Document) -> tuple[int, str]:
+        """The Pods of a slice of several hosts, and the violation if the owner gets no such slice."""
+        return 1, ""
+
+    def find_end(self, owner: Document) -> str:
+        """How an owner has ended; empty if it has not."""
+        return read_text(find_true(owner, self.finished), "type")
+
+    def find_unneeded_reason(self, _unit: Unit, _owner: Document) -> str:
+        """Why an owner that has not ended does not need the unit; empty if it does."""
+        return ""
 
     def claim(self, demand: Demand) -> Claim | None:
         """Whether the Pod, waiting or not, is of this kind."""
+        owner, given = demand.controller, demand.labels.keys() | demand.annotations.keys()
+        kind = (self.api_version.rpartition("/")[0], self.name)
+        is_mine = owner is not None and (owner.group, owner.kind) == kind
+        if owner is None or not is_mine or not given.isdisjoint(self.foreign):
+            return None
+        index = self.find_index(demand)
+        refusal = (
+            f"{self.name} {owner.name} is not Indexed: slices are created only for those with "
+            "completionMode: Indexed"
+        )
+        # Of as many Pods as there are hosts, whatever the first number is, one leads.
+        is_leader = (index or 0) % demand.hosts == 0
+        return Claim(self, is_leader, refusal="" if index is not None else refusal)
 
     def find_unit(self, demand: Demand) -> Unit | None:
-        """The unit by the Pod alone; ``None`` if the kind is assigned."""
+        """The unit by the Pod alone: the owner if its slice has several hosts, otherwise the Pod's
+        number in it. ``None`` if the kind is assigned."""
+        assert demand.controller is not None
+        member = "" if demand.hosts > 1 else str(self.find_index(demand) or 0)
+        return Unit(self.name, demand.namespace, demand.controller.name, member)
 
     def find(self, cluster: Cluster, demand: Demand) -> Found:
         """The unit of a Pod that waits, and whether its owner needs a slice for it."""
+        unit = self.find_unit(demand)
+        assert unit is not None
+        owner = cluster.find_owner(self.name, unit.namespace, unit.owner)
+        hosts, violation = self.find_size(owner) if owner and demand.hosts > 1 else (1, "")
+        return Found(unit, add_opt_out(self.decide_state(unit, owner)), hosts, violation)
 
     def read_states(
         self, cluster: Cluster, units: Collection[Unit], rules: Rules
     ) -> Mapping[Unit, UnitState]:
         """The state of each of these units, which have slices. Owners are read once."""
+        owners = _read_owners(cluster, self.name, units)
+        return {one: self.decide_state(one, owners.get(one.owner_key), rules) for one in units}
 
-    def find_pod_violation(self, demand: Demand, unit: Unit) -> str:
-        """What in the Pod's labels contradicts its unit; empty if nothing does."""
+    def decide_state(
+        self, unit: Unit, owner: Document | None, rules: Rules | None = None
+    ) -> UnitState:
+        """Whether the owner needs the unit. Without rules, suspension releases nothing."""
+        shown = f"{self.name} {unit.owner}"
+        if owner is None:
+            return UnitState(Need.OWNER_GONE, f"{shown} no longer exists")
+        end, is_ending = self.find_end(owner), "deletionTimestamp" in owner["metadata"]
+        if end:
+            since = find_transition_time(owner, self.finished)
+            return UnitState(
+                Need.OWNER_ENDED, f"{shown} has ended ({end})", since, owner, is_ending
+            )
+        if is_ending:
+            why = f"{shown} is being deleted"
+            return UnitState(Need.OWNER_GONE, why, owner=owner, is_ending=True)
+        if why := self.find_unneeded_reason(unit, owner):
+            return build_state(owner, why)
+        since, after = find_suspension_time(owner), rules and rules.suspended_release
+        if rules and after and since is not None and rules.now - since >= after:
+            minutes = int((rules.now - since) / timedelta(minutes=1))
+            why = f"{shown} has been suspended for {minutes} minutes"
+            return UnitState(Need.NOT_NEEDED, why, since + after, owner)
+        return UnitState(Need.SUSPENDED if is_suspended(owner) else Need.NEEDED, owner=owner)
+
+    def find_pod_violation(self, _demand: Demand, _unit: Unit) -> str:
+        """What in the Pod's labels contradicts its unit; empty if nothing does, as where controllers
+        set what names the unit."""
+        return ""
 
     def names_unit(self, pod: Document, unit: Unit) -> bool:
         """Whether a Pod is one of this unit."""
+        demand = read_demand(pod)
+        return self.claim(demand) is not None and self.find_unit(demand) == unit
 
     def list_pods(self, cluster: Cluster, unit: Unit) -> list[dict[str, Any]]:
-        """The Pods of a unit, with kind and apiVersion."""
+        """The Pods of a unit, with kind and apiVersion; here the one that leads it, if it exists."""
+        name = f"{unit.owner}-{unit.member or 0}" if self.name != "Pod" else unit.owner
+        pod = cluster.find_pod(unit.namespace, name)
+        return [pod] if pod is not None and self.names_unit(pod, unit) else []
+
+
+def build_state(owner: Document, why: str) -> UnitState:
+    """Not needed for this reason; needed if it is empty."""
+    return UnitState(Need.NOT_NEEDED if why else Need.NEEDED, why, owner=owner)
+
+
+def add_opt_out(state: UnitState, templates: Iterable[Document] = ()) -> UnitState:
+    """The state for a Pod that waits: its owner, or a template in it, may have opted out of slices."""
+    holders = [read_mapping(one, "metadata") for one in (state.owner or {}, *templates)]
+    is_out = state.need in (Need.NEEDED, Need.SUSPENDED) and any(
+        has_opted_out(read_texts(one, "labels"), read_texts(one, "annotations")) for one in holders
+    )
+    return UnitState(Need.OPTED_OUT, owner=state.owner) if is_out else state
+
+
+def _read_owners(
+    cluster: Cluster, kind: str, units: Iterable[Unit]
+) -> dict[tuple[str, str, str], Document]:
+    """The owners of units that exist, by their key: a few one by one, else those of a namespace."""
+    by_namespace: dict[str, set[str]] = {}
+    for unit in units:
+        by_namespace.setdefault(unit.namespace, set()).add(unit.owner)
+    found: dict[tuple[str, str, str], Document] = {}
+    for namespace, owners in by_namespace.items():
+        each = (cluster.find_owner(kind, namespace, name) for name in sorted(owners))
+        is_few = len(owners) <= FEW_OWNERS
+        for one in each if is_few else cluster.list_owners(kind, namespace):
+            if one is not None and one["metadata"]["name"] in owners:
+                found[kind, namespace, one["metadata"]["name"]] = one
+    return found
 
 
 def assign_pods(

@@ -12,9 +12,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from shared.base.documents import Document, read_mapping, read_mappings
-from shared.base.pods import count_chips, parse_count
-from shared.slices.kinds.kind import Claim, Found, Rules
-from shared.slices.kinds.owned import OwnedKind, add_opt_out, build_state
+from shared.base.pods import count_chips, parse_count, read_count
+from shared.slices.kinds.kind import Claim, Found, Rules, UnitKind, add_opt_out, build_state
 from shared.slices.units import Demand, Need, Unit, UnitState, read_demand
 
 if TYPE_CHECKING:
@@ -28,7 +27,7 @@ _HAS_TPU_LEADER = f"{_PREFIX}/leader-requests-tpus"
 """The annotation of workers whose leader requests chips."""
 
 
-class LeaderWorkerSetKind(OwnedKind):
+class LeaderWorkerSetKind(UnitKind):
     """LeaderWorkerSets. The member of a unit is the group, as in ``3``; or group and worker, as in
     ``3/1``, of a worker whose slice has one host."""
 
@@ -80,17 +79,16 @@ class LeaderWorkerSetKind(OwnedKind):
             for unit, state in super().read_states(cluster, units, rules).items()
         }
 
-    def find_state(self, unit: Unit, owner: Document) -> UnitState:
-        """Whether the group and the worker are among those of the spec."""
+    def find_unneeded_reason(self, unit: Unit, owner: Document) -> str:
+        """Why the group or the worker is not among those of the spec."""
         spec = read_mapping(owner, "spec")
         group, _, worker = unit.member.partition("/")
-        size = _count(read_mapping(spec, "leaderWorkerTemplate"), "size")
+        size = read_count(read_mapping(spec, "leaderWorkerTemplate"), "size", 1)
         number, index = parse_count(group), parse_count(worker or 0)  # others may have written them
-        if number is None or number >= _count(spec, "replicas"):
-            gone = f"LeaderWorkerSet {unit.owner} has no group {group} any more"
-            return build_state(owner, gone)
+        if number is None or number >= read_count(spec, "replicas", 1):
+            return f"LeaderWorkerSet {unit.owner} has no group {group} any more"
         gone = f"group {group} of LeaderWorkerSet {unit.owner} has no Pod {worker} any more"
-        return build_state(owner, gone if index is None or index >= size else "")
+        return gone if index is None or index >= size else ""
 
     def find_pod_violation(self, demand: Demand, unit: Unit) -> str:
         """The labels must be those of the Pod with this name: its slice would be that of another."""
@@ -127,10 +125,9 @@ class LeaderWorkerSetKind(OwnedKind):
             found = cluster.find_owner("StatefulSet", unit.namespace, unit.owner)
             leaders[unit.owner_key] = read_mapping(found or {"spec": {"replicas": 0}}, "spec")
         spec = read_mapping(state.owner, "spec")
-        replicas = max(_count(spec, "replicas"), _count(leaders[unit.owner_key], "replicas"))
-        surged = {**state.owner, "spec": {**spec, "replicas": replicas}}
-        after = self.find_state(unit, surged)
-        return UnitState(after.need, after.why, owner=state.owner)
+        counts = (read_count(one, "replicas", 1) for one in (spec, leaders[unit.owner_key]))
+        surged = {**state.owner, "spec": {**spec, "replicas": max(counts)}}
+        return build_state(state.owner, self.find_unneeded_reason(unit, surged))
 
 
 def _read_indexes(demand: Demand) -> tuple[int | None, int | None]:
@@ -160,11 +157,6 @@ def _read_template(templates: Document, name: str) -> Demand:
     return replace(
         demand, chips=sum(map(count_chips, lists))
     )  # by limits, too: no defaults are set
-
-
-def _count(holder: Document, field: str) -> int:
-    count = parse_count(holder.get(field))
-    return 1 if count is None else count
 
 
 LEADER_WORKER_SET = LeaderWorkerSetKind()

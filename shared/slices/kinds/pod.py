@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from shared.base.documents import Document, read_mapping, read_text
-from shared.slices.kinds.kind import Claim, Found
-from shared.slices.kinds.owned import OwnedKind
+from shared.slices.kinds.kind import Claim, Found, UnitKind
 from shared.slices.units import Demand, Need, Unit, UnitState
 
 if TYPE_CHECKING:
@@ -17,7 +16,7 @@ _OF_NODES = ("DaemonSet", "Node")
 """Controllers whose Pods run on the Nodes that there are."""
 
 
-class BarePod(OwnedKind):
+class BarePod(UnitKind):
     """The last row: it claims each Pod that no other kind claims."""
 
     name = "Pod"
@@ -45,11 +44,9 @@ class BarePod(OwnedKind):
         unit = Unit(self.name, demand.namespace, demand.name, "")
         return Found(unit, UnitState(Need.NEEDED, owner=demand.raw), hosts=1)
 
-    def find_state(self, unit: Unit, owner: Document) -> UnitState:
+    def find_end(self, owner: Document) -> str:
         phase = read_text(read_mapping(owner, "status"), "phase")
-        if phase not in ("Succeeded", "Failed"):
-            return UnitState(Need.NEEDED, owner=owner)
-        return UnitState(Need.OWNER_ENDED, f"Pod {unit.owner} has ended ({phase})", owner=owner)
+        return phase if phase in ("Succeeded", "Failed") else ""
 
 
 def refuse_hosts(holder: str, demand: Demand) -> str:

@@ -1,4 +1,3 @@
-# ruff: noqa: ARG002  (the kind answers the same whatever it is asked)
 """A kind that this version does not know: a later one has created the slice. It is never needed."""
 
 from __future__ import annotations
@@ -6,48 +5,29 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
-from shared.base.documents import Document
-from shared.slices.kinds.kind import Claim, Found, Rules
+from shared.slices.kinds.kind import Claim, Rules, UnitKind
 from shared.slices.units import Demand, Need, Unit, UnitState
 
 if TYPE_CHECKING:
     from shared.ports.kubernetes.cluster import Cluster
 
 
-class UnknownKind:
+class UnknownKind(UnitKind):
     """It claims no Pod. Its slices are deleted when no Pods with TPU chips run on them any more."""
 
     api_version = ""
-    is_always_on = False
-    exclusive_topology = ""
-    is_assigned = False
 
     def __init__(self, name: str) -> None:
         self.name = name
 
-    def claim(self, demand: Demand) -> Claim | None:
+    def claim(self, _demand: Demand) -> Claim | None:
         return None
-
-    def find_unit(self, demand: Demand) -> Unit | None:
-        return None
-
-    def find(self, cluster: Cluster, demand: Demand) -> Found:
-        raise LookupError(f"{self.name} claims no Pods")
 
     def read_states(
-        self,
-        cluster: Cluster,
-        units: Collection[Unit],
-        rules: Rules,
+        self, _cluster: Cluster, units: Collection[Unit], _rules: Rules
     ) -> dict[Unit, UnitState]:
         why = f"this version knows no units of the kind {self.name}"
         return {unit: UnitState(Need.NOT_NEEDED, why) for unit in units}
 
-    def find_pod_violation(self, demand: Demand, unit: Unit) -> str:
-        return ""
-
-    def names_unit(self, pod: Document, unit: Unit) -> bool:
-        return False
-
-    def list_pods(self, cluster: Cluster, unit: Unit) -> list[dict[str, Any]]:
+    def list_pods(self, _cluster: Cluster, _unit: Unit) -> list[dict[str, Any]]:
         return []

@@ -33,7 +33,7 @@ from shared.slices.actions import (
     SliceActionError,
 )
 from shared.slices.by_node_group.provider import GroupSlices
-from shared.slices.kinds.jobset import find_state, find_unit_of
+from shared.slices.kinds.jobset import JOBSET, find_unit_of
 from shared.slices.kinds.kind import Rules
 from shared.slices.provider import Slice, SliceState
 from shared.slices.units import Unit
@@ -203,7 +203,7 @@ def observed(
     users_error: CallError | None = None,
     job: dict[str, Any] | None = None,
 ) -> ObservedSlice:
-    state = find_state(existing.unit, jobset, job, rules_of(existing, settings))
+    state = JOBSET.find_job_state(existing.unit, jobset, job, rules_of(existing, settings))
     return ObservedSlice(existing, state, settings, GroupSlices, users, users_error)
 
 
@@ -461,6 +461,6 @@ def test_a_retried_error_is_reported_if_the_release_of_the_slice_is_due_for_ten_
     case: tuple[Slice, dict[str, Any] | None, Settings, bool],
 ) -> None:
     existing, jobset, settings, is_reported = case
-    state = find_state(existing.unit, jobset, None, rules_of(existing, settings))
+    state = JOBSET.find_job_state(existing.unit, jobset, None, rules_of(existing, settings))
     one = ObservedSlice(existing, state, settings, cast("Any", None))
     assert is_retry_reported(one, NOW) is is_reported

@@ -17,7 +17,7 @@ import yaml
 from local.kube.calls import Call, CallLog
 from relay import daemon
 from shared.settings import TPU_NODE_GROUP
-from shared.slices.kinds.owned import FEW_OWNERS
+from shared.slices.kinds.kind import FEW_OWNERS
 from shared.triggers.routes import ROUTES
 from tests.stories import (
     errors,
