@@ -17,7 +17,7 @@ CLOUD := --project "$(PROJECT)" $(if $(ZONE),--zone "$(ZONE)")
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-jobset recording local test test-local test-real test-all test-cloud named-project mutants control-plane terraform-validate check format pages bench performance scale kubectl-tng release lock
+.PHONY: help setup demo demo-workload demo-jobset recording local test test-local test-real test-all test-cloud named-project mutants control-plane terraform-validate check format pages bench performance scale kubectl-tng release lock
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 20
@@ -40,8 +40,11 @@ $(READERS): tests/readers/requirements.txt $(STAMP)
 demo: $(LOCAL) ## Show a slice from apply to deletion; KUBECONFIG=PATH: on that cluster
 	@$(BIN)/python -m local.show.demo $(CLUSTER) $(ARGS)
 
-demo-jobset: $(LOCAL) ## Show a JobSet with a slice for each Job; KUBECONFIG=PATH: on that cluster
-	@$(BIN)/python -m local.show.jobset_demo $(CLUSTER) $(ARGS)
+demo-workload: $(LOCAL) ## Show a workload that gets its slices; KIND=deployment, job, jobset or lws; KUBECONFIG=PATH
+	@$(BIN)/python -m local.show.workload_demo "$(KIND)" $(CLUSTER) $(ARGS)
+
+demo-jobset: $(LOCAL) ## Show a JobSet with a slice for each Job: demo-workload KIND=jobset
+	@$(BIN)/python -m local.show.workload_demo jobset $(CLUSTER) $(ARGS)
 
 recording: $(LOCAL) ## Record the demo as docs/demo.svg
 	@$(BIN)/python -m local.show.recording

@@ -25,6 +25,7 @@ WEBHOOKS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 GROUP_CRD = f"{_CRDS}/tpunodegroups.tpu.google.com"
 JOBSET_CRD = f"{_CRDS}/jobsets.jobset.x-k8s.io"
+LWS_CRD = f"{_CRDS}/leaderworkersets.leaderworkerset.x-k8s.io"
 ALL_SLICES = "tpu-node-group"
 """With these slices, a run applies all manifests that runs can apply."""
 FOLDER = Path(__file__).resolve().parents[2] / "infra" / "kubernetes" / "base"
@@ -35,6 +36,8 @@ _FOR_JOBSETS = {
     "tpu-node-group": ("jobsets", "workloads", "jobsets-node-groups"),
 }
 """Components by kind of slice."""
+_TEMPLATES = {"template", "leaderTemplate", "workerTemplate"}
+"""The fields of workloads with templates of objects."""
 INJECT_ENV, ADMIT_JOBS = "inject-env", "admit-jobs"
 """The components with webhook configurations."""
 _JOBSET_CRD = Path(__file__).parents[1] / "jobsets" / "crd.yaml"
@@ -70,6 +73,22 @@ def _with_label(manifest: Manifest) -> Manifest:
     metadata = manifest["metadata"]
     labels = {**metadata.get("labels", {}), LABEL: LABEL_VALUE}
     return {**manifest, "metadata": {**metadata, "labels": labels}}
+
+
+def label_workload(manifest: Manifest) -> Manifest:
+    """A copy of a workload with the label of a run, also on what is created from its templates."""
+    return _with_label({**manifest, "spec": _label_templates(manifest["spec"])})
+
+
+def _label_templates(part: Any) -> Any:
+    if isinstance(part, list):
+        return [_label_templates(one) for one in part]
+    if not isinstance(part, dict):
+        return part
+    labelled = {key: _label_templates(one) for key, one in part.items()}
+    for key in labelled.keys() & _TEMPLATES:
+        labelled[key] = _with_label({"metadata": {}, **labelled[key]})
+    return labelled
 
 
 def read_definitions_for_examples() -> list[Manifest]:

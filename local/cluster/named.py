@@ -67,18 +67,21 @@ class NamedCluster:
         observe: Observe,
         slices: str = "",
         jobset: str = "",
+        needs: str = "",
         *,
         calls_webhooks: bool = False,
     ) -> None:
         """``slices`` is the kind of slices of JobSets; empty if they get none.
 
         ``jobset`` is whose controller runs JobSets, `REAL_JOBSET` or `SIMULATED_JOBSET`; by default the
-        real one if JobSet's CRD exists. Raises `ClusterUnusable`.
+        real one if JobSet's CRD exists. ``needs`` is another kind that must exist. Raises
+        `ClusterUnusable`.
         """
         self.controllers = BESIDE_A_CONTROL_PLANE
         self.selector = SELECTOR
         self._slices = slices
         self._jobset = jobset
+        self._needs = {JOBSETS: jobset == REAL_JOBSET, needs: bool(needs)}
         self.calls_webhooks = calls_webhooks
         self._kubeconfig = kubeconfig
         self._identities = tuple(identities)
@@ -105,7 +108,7 @@ class NamedCluster:
                 obstacle = await find_obstacle(
                     *(client, self._kubeconfig),
                     gives_slices=bool(self._slices),
-                    needs_jobset=self._jobset == REAL_JOBSET,
+                    needs=[kind for kind, is_needed in self._needs.items() if is_needed],
                 )
         if obstacle:
             raise ClusterUnusable(f"{self.url} has been left as it is.\n{obstacle}")

@@ -32,7 +32,16 @@ from local.cluster.manifests import (
     item_path,
     read_labelled_manifests,
 )
-from local.jobsets.objects import JOBS, JOBSETS, PATHS, PODS
+from local.jobsets.objects import (
+    DEPLOYMENTS,
+    JOBS,
+    JOBSETS,
+    LEADER_WORKER_SETS,
+    PATHS,
+    PODS,
+    REPLICA_SETS,
+    STATEFUL_SETS,
+)
 
 CLAIM = "tpu-functions.dev/local-run"
 """The annotation of the namespace that describes the process of the run."""
@@ -71,6 +80,10 @@ async def remove_owned(client: ClusterClient) -> list[str]:
     for collection in _collections(since, owns_groups=crd is not None and is_local(crd)):
         removed += await _remove(client, collection, deadline)
     return removed
+
+
+def _creates_labelled(one: Document) -> bool:
+    return is_local(one["spec"]["template"])
 
 
 async def find_claim(client: ClusterClient) -> str:
@@ -127,8 +140,11 @@ def _collections(since: str | None, *, owns_groups: bool) -> Iterator[_Collectio
         return is_new(event) and component.startswith(_COMPONENTS)
 
     yield _Collection("MutatingWebhookConfiguration", f"{WEBHOOKS}?labelSelector={SELECTOR}")
-    for kind in (JOBSETS, JOBS, PODS):
+    for kind in (JOBSETS, LEADER_WORKER_SETS, DEPLOYMENTS, JOBS):
         yield _Collection(kind, f"{PATHS[kind]}?labelSelector={SELECTOR}")
+    for kind in (STATEFUL_SETS, REPLICA_SETS):  # of the former: without the label
+        yield _Collection(kind, PATHS[kind], _creates_labelled)
+    yield _Collection(PODS, f"{PATHS[PODS]}?labelSelector={SELECTOR}")
     if owns_groups:
         yield _Collection("TPUNodeGroup", GROUPS)
     yield _Collection("Node", NODES, is_of_vm)

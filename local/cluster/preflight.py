@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,15 @@ from local.cluster.manifests import (
     read_labelled_manifests,
 )
 from local.cluster.owned import find_claim
-from local.jobsets.objects import JOBSETS, PATHS
+from local.jobsets.objects import (
+    CHIPS,
+    DEPLOYMENTS,
+    JOBS,
+    JOBSETS,
+    LEADER_WORKER_SETS,
+    PATHS,
+    STATEFUL_SETS,
+)
 
 OLDEST = (1, 30)
 """The oldest supported version of Kubernetes."""
@@ -28,15 +37,22 @@ _FOR_JOINING = (
 )
 _REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 _SHOWN = 6
+_OTHERWISE = {
+    JOBSETS: "let this run simulate its controller: ARGS=--jobset=simulated",
+    LEADER_WORKER_SETS: "use a control plane of this machine: ARGS=--real, without KUBECONFIG",
+}
+_WORKLOADS = (LEADER_WORKER_SETS, DEPLOYMENTS, STATEFUL_SETS, JOBS)
+_NAMESPACE = "default"
+"""The namespace in which a run switches kinds on."""
 
 
 async def find_obstacle(
-    client: ClusterClient, kubeconfig: Path, *, gives_slices: bool, needs_jobset: bool = False
+    client: ClusterClient, kubeconfig: Path, *, gives_slices: bool, needs: Collection[str] = ()
 ) -> str:
     """Describe what prevents a run, and what to do; empty if nothing does.
 
-    JobSets are an obstacle only to a run that creates slices for them (``gives_slices``), and a cluster
-    without JobSet only to one whose JobSets JobSet's own controller runs (``needs_jobset``).
+    Workloads with TPUs are an obstacle only to a run that creates slices for them (``gives_slices``).
+    ``needs`` are kinds that must be installed with their controllers.
     """
     if not await _is_administrator(client):
         return (
@@ -59,16 +75,14 @@ async def find_obstacle(
             f"Another run uses the cluster or was killed: {process}.\n"
             f"End it by Ctrl-C. If it was killed, remove what is left: {clean_command(kubeconfig)}"
         )
-    if needs_jobset and await client.find(JOBSET_CRD) is None:
-        return (
-            "JobSet is not installed. Install it, or let this run simulate its controller: "
-            "ARGS=--jobset=simulated"
-        )
-    if gives_slices and (jobsets := await client.list(PATHS[JOBSETS])):
+    for kind in needs:
+        if (await client.request("GET", PATHS[kind]))[0] == 404:
+            return f"{kind} is not installed. Install it, or {_OTHERWISE[kind]}"
+    if gives_slices and (found := [one async for one in _list_workloads(client)]):
         return _render(
-            "This run would give simulated slices to JobSets that request TPUs, and there are:",
-            [describe({**one, "kind": JOBSETS}) for one in jobsets],
-            "Delete them, or name a cluster without JobSets.",
+            "This run would give simulated slices to workloads that request TPUs, and there are:",
+            [describe(one) for one in found],
+            "Delete them, or name a cluster without them.",
         )
     return ""
 
@@ -92,6 +106,15 @@ async def _is_administrator(client: ClusterClient) -> bool:
     review = {"spec": {"resourceAttributes": {"verb": "*", "group": "*", "resource": "*"}}}
     code, answer = await client.request("POST", _REVIEWS, review)
     return code == 201 and bool(answer["status"]["allowed"])
+
+
+async def _list_workloads(client: ClusterClient) -> AsyncIterator[Manifest]:
+    """The workloads with TPUs of kinds that may get slices, in namespaces that may."""
+    for kind in (JOBSETS, *_WORKLOADS):
+        for one in await client.list(PATHS[kind]):
+            is_served = kind == JOBSETS or one["metadata"]["namespace"] == _NAMESPACE
+            if is_served and CHIPS in json.dumps(one["spec"]):
+                yield {**one, "kind": kind}
 
 
 async def _find_present(client: ClusterClient) -> list[Manifest]:

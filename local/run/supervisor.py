@@ -162,7 +162,8 @@ class Setup:
     ``workloads``: on the embedded cluster, Jobs and StatefulSets run on the slices, with the
     webhook inject_env. ``slices`` is the kind of slices of JobSets, `TPU_NODE_GROUP` or, on the
     embedded cluster, `GKE`. ``jobset`` is whose controller runs JobSets (see `NamedCluster`); on the
-    embedded cluster it is simulated. ``pods`` is how long the Pods run, and how they end.
+    embedded cluster it is simulated. ``needs`` is another kind that a named cluster
+    must have. ``pods`` is how long the Pods run, and how they end.
     """
 
     directory: Path
@@ -180,6 +181,7 @@ class Setup:
     inventory: Inventory = field(default_factory=read_inventory)
     slices: str = ""
     jobset: str = ""
+    needs: str = ""
     pods: jobsets.PodBehaviour = FAST_PODS
     workloads: bool = False
     sweep_every_s: float = SWEEP_EVERY_S
@@ -360,6 +362,7 @@ class Supervisor:
             self._observe,
             setup.slices,
             setup.jobset,
+            setup.needs,
             calls_webhooks=setup.calls_webhooks,
         )
 

@@ -40,14 +40,15 @@ from local.show.timeline_printer import (
 EXAMPLE = ROOT / "examples" / "tpu7x-2x2x2.yaml"
 WORKLOAD = ROOT / "examples" / "workload" / "job.yaml"
 COMPLETE_WITHIN_S = 60.0
-REPORT_EVERY_S = 8.0
+QUIET_S = 3.0
+"""After so long without a line, a demo says what it waits for."""
 READY_WITHIN_S = 120.0
 GONE_WITHIN_S = 90.0
 JOBS = "/apis/batch/v1/jobs"
 PODS = "/api/v1/pods"
 _TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 _POD = "/api/v1/namespaces/default/pods/{}"
-_WITH_PODS = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Background"}
+WITH_PODS = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Background"}
 _APIS = ("gce", "kubernetes")
 _MIB = 1024 * 1024
 _ENDED_WITHIN_S = 5.0
@@ -81,6 +82,8 @@ class Demo:
     leftover_paths: Mapping[str, str] = {"Nodes": NODES, "TPUNodeGroups, and so finalizers": GROUPS}
     """The kinds of the leftover check, besides tokens: description and path."""
     shows_sweeps = True
+    subject = "The slice"
+    """What the last line is about."""
 
     def __init__(self, timeline: Timeline) -> None:
         self.timeline = timeline
@@ -169,7 +172,7 @@ class Demo:
         for line in (await client.read_log(_POD.format(pods[0]))).splitlines():
             self.timeline.print_row(f"  {line}")
         for manifest in manifests:
-            await self.ask(client, "DELETE", object_path(manifest), _WITH_PODS)
+            await self.ask(client, "DELETE", object_path(manifest), WITH_PODS)
 
     def _introduce(self, supervisor: Supervisor) -> None:
         for name, where in (
@@ -237,17 +240,17 @@ class Demo:
     ) -> None:
         """Wait for ``condition``. Raises `DemoFailed` with the message ``otherwise``.
 
-        Prints ``meanwhile`` every few seconds, unless it is empty.
+        After some seconds without a line, prints ``meanwhile`` or, if that is empty, ``otherwise``.
         """
-        began = reported = time.monotonic()
+        began = time.monotonic()
         try:
             async with asyncio.timeout(within_s):
                 while not condition():
                     await asyncio.sleep(0.05)
-                    if time.monotonic() - reported >= REPORT_EVERY_S and meanwhile():
-                        reported = time.monotonic()
-                        waited = f"{reported - began:.0f} s so far"
-                        self.timeline.print(Line("demo", meanwhile(), waited))
+                    if self.timeline.quiet_s >= QUIET_S:
+                        what = meanwhile() or f"waits: {otherwise} yet"
+                        waited = f"{time.monotonic() - began:.0f} s so far"
+                        self.timeline.print(Line("demo", what, waited))
         except TimeoutError as error:
             raise DemoFailed(f"{otherwise} after {within_s:g} seconds") from error
 
@@ -307,7 +310,7 @@ class Demo:
             step_calls = self.printer.step_calls.values()
             gce, kubernetes = (sum(getattr(one, api) for one in step_calls) for api in _APIS)
             asked = f"{gce} calls to Compute Engine and {kubernetes} to Kubernetes"
-            self.timeline.print_text(f"\nThe slice: {', '.join(self.took)}; {asked} in all.")
+            self.timeline.print_text(f"\n{self.subject}: {', '.join(self.took)}; {asked} in all.")
 
 
 class WatchedObjects:

@@ -49,7 +49,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="only remove what a killed run has left in that cluster",
     )
-    parser.set_defaults(jobset="")
+    parser.set_defaults(jobset="", kind="")
 
 
 def parse_with_jobset(
@@ -84,10 +84,14 @@ def chosen_cluster(options: argparse.Namespace, timeline: Timeline) -> Iterator[
     found = binaries.obtain(os.environ, timeline.print_text)
     with ExitStack() as stack:
         started = stack.enter_context(plane.start(found))
+        controllers = []
         if options.jobset == REAL_JOBSET:
+            controllers.append(workload_controllers.JOBSET)
+        if options.kind == "lws":
+            controllers.append(workload_controllers.LWS)
+        for controller in controllers:
             folder = workload_controllers.obtain(os.environ, found, timeline.print_text)
-            jobset = workload_controllers.running(started, folder, workload_controllers.JOBSET)
-            stack.enter_context(jobset)
+            stack.enter_context(workload_controllers.running(started, folder, controller))
         yield started.kubeconfig
 
 

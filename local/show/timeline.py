@@ -50,11 +50,17 @@ class Timeline:
     ) -> None:
         self._console = console or Console(highlight=False)
         self._now = now
-        self._began = now()
+        self._began = self._printed = now()
+
+    @property
+    def quiet_s(self) -> float:
+        """The seconds since the last line."""
+        return self._now() - self._printed
 
     def print(self, line: Line) -> None:
         """Print a line."""
-        elapsed = f"{self._now() - self._began:.1f}s".rjust(_TIME_WIDTH)
+        self._printed = self._now()
+        elapsed = f"{self._printed - self._began:.1f}s".rjust(_TIME_WIDTH)
         line = replace(line, what=_printable(line.what), why=_printable(line.why))
         if self._console.is_terminal:
             self._print_row(elapsed, line)

@@ -69,9 +69,9 @@ DECISIONS = {
     "LeftToTheSweep": "no more retries; the sweep triggers the step again",
     "Done": "nothing is left; removes the finalizer",
     "Swept": "lists the groups; resyncs those that wait",
-    "Creating": "creates a slice for the Job",
+    "Creating": "creates a slice for the Pod and those that share it",
     "Provisioning": "its slice is being provisioned",
-    "DeadlineSet": "deletes its slices in half a minute, unless it is created again",
+    "DeadlineSet": "deletes the slice later, unless it is needed again",
     "Releasing": "the slice is not needed any more; deletes it",
     "PodGone": "the Pod is gone",
     "NotWaiting": "the Pod does not wait for a slice any more",
@@ -189,15 +189,30 @@ def render_secret(kind: str, secret: Mapping[str, Any]) -> Line | None:
     return Line("kubernetes", f"the bootstrap token of {vm} {state}")
 
 
-def render_jobset(kind: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> Line | None:
-    """The line for a JobSet that ended or was deleted, else ``None``."""
-    name = after["metadata"]["name"]
+def render_workload(
+    name: str, kind: str, before: Mapping[str, Any], after: Mapping[str, Any]
+) -> Line | None:
+    """The line for a workload of the kind ``name`` with another state, or deleted, else ``None``."""
+    shown = f"{name} {after['metadata']['name']}"
     if kind == "DELETED":
-        return Line("kubernetes", f"JobSet {name} is gone")
-    state = after.get("status", {}).get("terminalState")
-    if state and not before.get("status", {}).get("terminalState"):
-        return Line("kubernetes", f"JobSet {name}: {state}")
-    return None
+        return Line("kubernetes", f"{shown} is gone")
+    state = _state(after)
+    return Line("kubernetes", f"{shown}: {state}") if state and state != _state(before) else None
+
+
+def _state(workload: Mapping[str, Any]) -> str:
+    """The end, the restarts, or the replicas of a workload; empty if it has none of these yet."""
+    spec, status = workload.get("spec", {}), workload.get("status", {})
+    conditions = status.get("conditions") or ()
+    ends = [one["type"] for one in conditions if one["status"] == "True"]
+    ended = [one for one in ends if one in ("Complete", "Failed")]
+    if status.get("terminalState") or ended:
+        return str(status.get("terminalState") or ended[0])
+    if status.get("restarts"):
+        return f"restart {status['restarts']}"
+    if "replicas" in spec:
+        return f"{status.get('readyReplicas', 0)} of {spec['replicas']} replicas are ready"
+    return ""
 
 
 def render_pod(kind: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> Line | None:
@@ -217,10 +232,10 @@ def render_pod(kind: str, before: Mapping[str, Any], after: Mapping[str, Any]) -
 
 
 def render_event(kind: str, _before: Mapping[str, Any], event: Mapping[str, Any]) -> Line | None:
-    """The line for an Event of this system about a Pod or a JobSet, else ``None``."""
+    """The line for an Event of this system about a Pod or its owner, else ``None``."""
     about = event["involvedObject"]
     is_ours = event.get("source", {}).get("component", "").startswith("tpu-functions-")
-    if kind == "DELETED" or not is_ours or about["kind"] not in ("Pod", "JobSet"):
+    if kind == "DELETED" or not is_ours or about["kind"] in ("TPUNodeGroup", "Node"):
         return None
     what = f"Event {event['reason']} on {about['kind']} {about['name']}"
     return Line("kubernetes", what, event["message"], is_bad=event["type"] == "Warning")

@@ -117,7 +117,7 @@ def own_definition(cluster: OwnControlPlane) -> Iterator[None]:
 def run_jobset_demo(folder: Path, cluster: ControlPlane, *arguments: str) -> Program:
     """Run a demo of a JobSet on a cluster to its end."""
     kubeconfig = ("--kubeconfig", str(cluster.kubeconfig))
-    with running(folder, "local.show.jobset_demo", *kubeconfig, *arguments) as demo:
+    with running(folder, "local.show.workload_demo", "jobset", *kubeconfig, *arguments) as demo:
         demo.process.wait(timeout=LIFECYCLE_TIMEOUT_S)
     return demo
 
@@ -161,7 +161,7 @@ def test_ctrl_c_deletes_the_jobset_of_the_demo(
         before = list_everything(cluster)
         kubeconfig = ("--kubeconfig", str(cluster.kubeconfig))
         options = (*kubeconfig, "--jobset=simulated")
-        with running(tmp_path, "local.show.jobset_demo", *options) as demo:
+        with running(tmp_path, "local.show.workload_demo", "jobset", *options) as demo:
             demo.wait_for_output(text, LIFECYCLE_TIMEOUT_S)
             assert demo.stop(signal.SIGINT, CLEAN_WITHIN_S) == 130, demo.output
         assert list_everything(cluster) ^ before == set()
@@ -179,9 +179,9 @@ def test_a_cluster_with_jobsets_is_not_changed(tmp_path: Path, cluster: OwnContr
     assert rejected.process.returncode == 1
     assert rejected.output.partition("FAILED: ")[2] == (
         f"{cluster.server} has been left as it is.\n"
-        "This run would give simulated slices to JobSets that request TPUs, and there are:\n"
+        "This run would give simulated slices to workloads that request TPUs, and there are:\n"
         "  JobSet default/train\n"
-        "Delete them, or name a cluster without JobSets.\n"
+        "Delete them, or name a cluster without them.\n"
     )
 
 
@@ -237,14 +237,14 @@ def test_make_local_with_real_starts_and_stops_a_real_control_plane(
             id="with the port of the embedded API",
         ),
         pytest.param(
-            "local.show.jobset_demo",
-            ("--real", "--gke"),
+            "local.show.workload_demo",
+            ("jobset", "--real", "--gke"),
             "--gke is a simulated cluster; --kubeconfig and --real are others",
             id="with GKE",
         ),
         pytest.param(
-            "local.show.jobset_demo",
-            ("--jobset=real",),
+            "local.show.workload_demo",
+            ("jobset", "--jobset=real"),
             "--jobset=real needs --real or --kubeconfig: the embedded API has no controllers",
             id="JobSet's controller on the embedded API",
         ),

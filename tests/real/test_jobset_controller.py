@@ -17,15 +17,14 @@ import pytest
 import yaml
 
 from local.base.cluster_client import ClusterClient
-from local.cluster.jobsets import label_jobset
-from local.cluster.manifests import GROUPS, item_path
+from local.cluster.manifests import GROUPS, item_path, label_workload
 from local.control_plane import workload_controllers
 from local.control_plane.plane import OwnControlPlane
 from local.jobsets import REAL_JOBSET, PodBehaviour
 from local.jobsets import jobset as stand_in
 from local.jobsets.objects import Call
 from local.run.supervisor import TPU_NODE_GROUP, Setup, Supervisor, open_supervisor
-from local.show.jobset_demo import OPTIONS, SWEEP_EVERY_S, TEMPLATE
+from local.show.workload_demo import OPTIONS, SWEEP_EVERY_S, TEMPLATE
 from local.tests.jobsets.cluster import jobset
 from local.tests.real_parts import get_workload_controllers, open_own_control_plane
 from shared.slices.by_node_group.provider import RELEASE_ANNOTATION
@@ -74,7 +73,7 @@ class Life:
         """Apply the template of slices and the example."""
         data = yaml.safe_load(TEMPLATE.read_text())["data"]
         await self.ask("PATCH", OPTIONS, {"data": data})
-        manifest = label_jobset(yaml.safe_load(EXAMPLE.read_text()))
+        manifest = label_workload(yaml.safe_load(EXAMPLE.read_text()))
         manifest["spec"] |= spec
         await self.ask("POST", JOBSET.rpartition("/")[0], manifest)
 

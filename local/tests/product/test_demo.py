@@ -75,7 +75,7 @@ def _check_story(demo: Program) -> None:
 def test_the_demo_of_a_jobset_gives_each_job_a_slice_and_finds_no_leftovers(
     tmp_path: Path, print_figure: Callable[[str], None]
 ) -> None:
-    with running(tmp_path, "local.show.jobset_demo") as demo:
+    with running(tmp_path, "local.show.workload_demo", "jobset") as demo:
         assert demo.process.wait(timeout=TIMEOUT_S) == 0, demo.output
     (took,) = re.findall(r"Done in (.*)\.", demo.output)
     (memory,) = re.findall(r"at most (\d+ MiB)", demo.output)
@@ -111,7 +111,7 @@ INTERRUPTED = (
 def test_the_demo_of_a_jobset_on_gke_gives_it_a_node_pool_and_finds_no_leftovers(
     tmp_path: Path, print_figure: Callable[[str], None]
 ) -> None:
-    with running(tmp_path, "local.show.jobset_demo", "--gke") as demo:
+    with running(tmp_path, "local.show.workload_demo", "jobset", "--gke") as demo:
         assert demo.process.wait(timeout=TIMEOUT_S) == 0, demo.output
     (took,) = re.findall(r"Done in (.*)\.", demo.output)
     print_figure(f"make demo-jobset ARGS=--gke, set up: {took}")

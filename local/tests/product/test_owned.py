@@ -13,7 +13,6 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from local import jobsets
 from local.cluster import owned
-from local.cluster.jobsets import label_jobset
 from local.cluster.manifests import (
     ALL_SLICES,
     GROUPS,
@@ -22,6 +21,7 @@ from local.cluster.manifests import (
     Manifest,
     collection_path,
     item_path,
+    label_workload,
     read_labelled_manifests,
     read_manifests,
 )
@@ -41,7 +41,19 @@ CSRS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 EVENTS = "/api/v1/events"
 JOBSETS = "/apis/jobset.x-k8s.io/v1alpha2/jobsets"
-LISTS = (NODES, LEASES, TOKENS, CSRS, EVENTS, JOBSETS, GROUPS, "/api/v1/pods", "/api/v1/namespaces")
+SETS = "/apis/apps/v1/replicasets"
+LISTS = (
+    SETS,
+    NODES,
+    LEASES,
+    TOKENS,
+    CSRS,
+    EVENTS,
+    JOBSETS,
+    GROUPS,
+    "/api/v1/pods",
+    "/api/v1/namespaces",
+)
 JOBSET_CRD = yaml.safe_load((Path(jobsets.__file__).parent / "crd.yaml").read_text())
 GROUP_CRD = next(one for one in read_manifests() if one["kind"] == "CustomResourceDefinition")
 GROUP = yaml.safe_load((ROOT / "examples" / "v6e-single-host.yaml").read_text())
@@ -73,6 +85,14 @@ def test_the_path_of_an_item_of_a_list(collection: str, metadata: Manifest, path
 
 def node(name: str) -> Manifest:
     return manifest("Node", name)
+
+
+def replica_set(name: str, labels: dict[str, str]) -> Manifest:
+    """A ReplicaSet of a Deployment: only its template has the labels."""
+    metadata = {"labels": {"app": name, **labels}}
+    template = {"metadata": metadata, "spec": {"containers": [{"name": "main"}]}}
+    spec = {"selector": {"matchLabels": {"app": name}}, "template": template}
+    return manifest("ReplicaSet", name, "apps/v1", namespace="default") | {"spec": spec}
 
 
 def lease(name: str) -> Manifest:
@@ -138,7 +158,11 @@ def test_all_objects_of_a_run_and_no_others_are_removed(tmp_path: Path) -> None:
             await cluster.create(claim())
             claimed = await list_all(cluster)
             await cluster.create(
-                node("worker-1"), lease("worker-1"), token("worker"), pod("theirs")
+                node("worker-1"),
+                lease("worker-1"),
+                token("worker"),
+                pod("theirs"),
+                replica_set("theirs", {}),
             )
             await cluster.create(event("theirs", "scheduler"))
             await request_certificate(cluster, "guest")
@@ -148,13 +172,15 @@ def test_all_objects_of_a_run_and_no_others_are_removed(tmp_path: Path) -> None:
             await cluster.create(token("tokena", resource_name="tng-a"))
             await cluster.create(event("ours", "tpu-functions-sweep"))
             await request_certificate(cluster, "vm")
-            await cluster.create(label_jobset(jobset("ours")), pod("ours", **OURS))
+            await cluster.create(label_workload(jobset("ours")), pod("ours", **OURS))
+            await cluster.create(replica_set("ours", OURS))
             await cluster.create(*applied, group("training"))
 
             removed = await remove_owned(cluster.client)
             assert await list_all(cluster) == others
-            assert removed[:6] == [
+            assert removed[:7] == [
                 "JobSet default/ours",
+                "ReplicaSet default/ours",
                 "Pod default/ours",
                 "TPUNodeGroup default/training",
                 "Node tng-a-1",
@@ -162,7 +188,7 @@ def test_all_objects_of_a_run_and_no_others_are_removed(tmp_path: Path) -> None:
                 "Secret kube-system/bootstrap-token-tokena",
             ]
             assert removed[-1] == "Namespace tpu-functions"
-            assert len(removed) == 8 + len(applied) + 1
+            assert len(removed) == 9 + len(applied) + 1
             assert await remove_owned(cluster.client) == []
 
     asyncio.run(story())

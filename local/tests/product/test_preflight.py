@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 import yaml
 
 from local import jobsets
-from local.cluster.manifests import FOR_PODS, read_manifests
+from local.cluster.manifests import FOR_PODS, read_leader_worker_set_crd, read_manifests
 from local.cluster.preflight import describe_version, find_obstacle
 from local.tests.jobsets.cluster import jobset
 from local.tests.product.small_cluster import (
@@ -33,14 +34,16 @@ CLEAN = (
 UNINSTALL = "Both would work on the same groups. Name a cluster without it, or uninstall it."
 
 
-def find(folder: Path, *manifests: Manifest, **needs: bool) -> list[str]:
+def find(
+    folder: Path, *manifests: Manifest, gives_slices: bool = False, needs: Sequence[str] = ()
+) -> list[str]:
     """Return the lines of the preflight check of a cluster with these objects."""
 
     async def look() -> str:
         async with open_cluster(folder) as cluster:
             await cluster.create(*manifests)
             return await find_obstacle(
-                cluster.client, KUBECONFIG, **{"gives_slices": False, **needs}
+                cluster.client, KUBECONFIG, gives_slices=gives_slices, needs=needs
             )
 
     return asyncio.run(look()).splitlines()
@@ -98,20 +101,43 @@ def test_an_error_about_many_objects_names_six(tmp_path: Path) -> None:
     assert lines[7] == f"  and {len(manifests) - 6} more"
 
 
-def test_existing_jobsets_prevent_a_run_with_slices_for_jobsets(tmp_path: Path) -> None:
-    assert find(tmp_path, JOBSET_CRD, jobset("train"), gives_slices=True) == [
-        "This run would give simulated slices to JobSets that request TPUs, and there are:",
+def deployment(name: str, namespace: str, chips: str) -> Manifest:
+    container = {
+        "name": "main",
+        "resources": {"limits": {"google.com/tpu": chips} if chips else {}},
+    }
+    template = {"metadata": {"labels": {"app": name}}, "spec": {"containers": [container]}}
+    spec = {"selector": {"matchLabels": {"app": name}}, "template": template}
+    return manifest("Deployment", name, "apps/v1", namespace=namespace) | {"spec": spec}
+
+
+def test_existing_workloads_that_would_get_slices_prevent_a_run_with_slices(tmp_path: Path) -> None:
+    web, serve = deployment("web", "default", ""), deployment("serve", "default", "4")
+    other = deployment("other", "kube-system", "4")
+    found = [JOBSET_CRD, jobset("train"), web, serve, other]
+    assert find(tmp_path, *found, gives_slices=True) == [
+        "This run would give simulated slices to workloads that request TPUs, and there are:",
         "  JobSet default/train",
-        "Delete them, or name a cluster without JobSets.",
+        "  Deployment default/serve",
+        "Delete them, or name a cluster without them.",
     ]
 
 
-def test_jobset_must_be_installed_where_its_own_controller_runs_jobsets(tmp_path: Path) -> None:
-    assert find(tmp_path, gives_slices=True, needs_jobset=True) == [
-        "JobSet is not installed. Install it, or let this run simulate its controller: "
-        "ARGS=--jobset=simulated"
+@pytest.mark.parametrize(
+    "kind, otherwise",
+    [
+        ("JobSet", "let this run simulate its controller: ARGS=--jobset=simulated"),
+        ("LeaderWorkerSet", "use a control plane of this machine: ARGS=--real, without KUBECONFIG"),
+    ],
+)
+def test_a_kind_must_be_installed_where_its_own_controller_runs_it(
+    tmp_path: Path, kind: str, otherwise: str
+) -> None:
+    crd = {"JobSet": JOBSET_CRD, "LeaderWorkerSet": read_leader_worker_set_crd()}[kind]
+    assert find(tmp_path, gives_slices=True, needs=[kind]) == [
+        f"{kind} is not installed. Install it, or {otherwise}"
     ]
-    assert find(tmp_path, JOBSET_CRD, gives_slices=True, needs_jobset=True) == []
+    assert find(tmp_path, crd, gives_slices=True, needs=[kind]) == []
 
 
 def test_a_cluster_without_the_objects_of_kubeadm_is_an_error(tmp_path: Path) -> None:

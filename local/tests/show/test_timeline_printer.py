@@ -21,10 +21,10 @@ from local.show.timeline_printer import (
     TimelinePrinter,
     render_event,
     render_group,
-    render_jobset,
     render_node,
     render_pod,
     render_secret,
+    render_workload,
 )
 
 VM = "tng-training-80f92ae7-jdc7"
@@ -312,17 +312,34 @@ def test_a_pod_is_printed_when_it_is_scheduled(
     assert render_pod(kind, before, after) == line
 
 
+COMPLETE = {"conditions": [{"type": "Complete", "status": "True"}]}
+
+
 @pytest.mark.parametrize(
-    "kind, state, line",
+    "change, kind, spec, before, after, what",
     [
-        ("MODIFIED", "", None),
-        ("MODIFIED", "Completed", Line("kubernetes", "JobSet train: Completed")),
-        ("DELETED", "Completed", Line("kubernetes", "JobSet train is gone")),
+        ("ADDED", "JobSet", {}, {}, {}, None),
+        ("MODIFIED", "JobSet", {}, {"restarts": 0}, {"restarts": 1}, "train: restart 1"),
+        ("MODIFIED", "JobSet", {}, {"restarts": 1}, {"restarts": 1}, None),
+        ("MODIFIED", "JobSet", {}, {"restarts": 1}, {"restarts": 1, "terminalState": "Completed"}, "train: Completed"),
+        ("DELETED", "JobSet", {}, {}, {}, "train is gone"),
+        ("MODIFIED", "Job", {}, {}, COMPLETE, "train: Complete"),
+        ("ADDED", "Deployment", {"replicas": 3}, None, {}, "train: 0 of 3 replicas are ready"),
+        ("MODIFIED", "Deployment", {"replicas": 3}, {}, {"readyReplicas": 2}, "train: 2 of 3 replicas are ready"),
     ],
-)
-def test_a_jobset_is_printed_at_its_end(kind: str, state: str, line: Line | None) -> None:
-    jobset = {"metadata": {"name": "train"}, "status": {"terminalState": state}}
-    assert render_jobset(kind, {}, jobset) == line
+)  # fmt: skip
+def test_a_workload_is_printed_when_its_state_changes(
+    change: str,
+    kind: str,
+    spec: dict[str, Any],
+    before: dict[str, Any] | None,
+    after: dict[str, Any],
+    what: str | None,
+) -> None:
+    workload = {"metadata": {"name": "train"}, "spec": spec}
+    old = {} if before is None else {**workload, "status": before}
+    line = render_workload(kind, change, old, {**workload, "status": after})
+    assert line == (Line("kubernetes", f"{kind} {what}") if what else None)
 
 
 @pytest.mark.parametrize(

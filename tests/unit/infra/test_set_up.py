@@ -149,6 +149,7 @@ def test_the_local_requirements_have_no_package_for_tests_checks_and_builds() ->
     "target, needs",
     [
         ("demo", "LOCAL"),
+        ("demo-workload", "LOCAL"),
         ("demo-jobset", "LOCAL"),
         ("recording", "LOCAL"),
         ("local", "LOCAL"),
