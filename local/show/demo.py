@@ -109,6 +109,8 @@ class Demo:
     async def run(self, setup: Setup) -> None:
         """Run the demo. Raises `DemoFailed`, and what `open_supervisor` raises."""
         self.timeline.print_heading("Setting up")
+        count = len(setup.steps)
+        self.timeline.print(Line("setup", f"starts {count} functions and the services they use"))
         self._others.update(psutil.Process().children(recursive=True))
         async with open_supervisor(setup, self.observe) as supervisor:
             async with supervisor.client() as client:

@@ -82,6 +82,7 @@ def chosen_cluster(options: argparse.Namespace, timeline: Timeline) -> Iterator[
         yield options.kubeconfig
         return
     found = binaries.obtain(os.environ, timeline.print_text)
+    timeline.print_text("Starting a control plane, in ten seconds or so ...")
     with ExitStack() as stack:
         started = stack.enter_context(plane.start(found))
         controllers = []
@@ -91,6 +92,7 @@ def chosen_cluster(options: argparse.Namespace, timeline: Timeline) -> Iterator[
             controllers.append(workload_controllers.LWS)
         for controller in controllers:
             folder = workload_controllers.obtain(os.environ, found, timeline.print_text)
+            timeline.print_text(f"Starting the controller of {controller.kind} ...")
             stack.enter_context(workload_controllers.running(started, folder, controller))
         yield started.kubeconfig
 

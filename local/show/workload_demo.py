@@ -31,7 +31,7 @@ from local.cluster.manifests import (
 from local.jobsets import PodBehaviour
 from local.jobsets.objects import DEPLOYMENTS, JOBS, JOBSETS, LEADER_WORKER_SETS, PATHS
 from local.run.supervisor import GKE, ROOT, TPU_NODE_GROUP, Supervisor
-from local.show.demo import PODS, WITH_PODS, Demo, DemoFailed, Kind, run_demo
+from local.show.demo import PODS, WITH_PODS, WORKLOAD_LEFTOVERS, Demo, DemoFailed, Kind, run_demo
 from local.show.options import add_options, parse_with_jobset, run_clean_up
 from local.show.timeline import Line, Timeline
 from local.show.timeline_printer import (
@@ -97,7 +97,7 @@ class WorkloadDemo(Demo):
             Kind(GROUPS, lambda _, before, found: render_group(before, found)),
             Kind(NODES, render_node),
         )
-        others = {"Pods": PODS, f"{self._workload.kind}s": self._path}
+        others = {**WORKLOAD_LEFTOVERS, f"{self._workload.kind}s": self._path}
         self.leftover_paths = {**Demo.leftover_paths, **others}
         self._places: dict[str, str] = {}
         self._collision = ""
@@ -146,7 +146,13 @@ class WorkloadDemo(Demo):
             )
             return len(found) == count and all(found.values()) and not old & set(found) and is_known
 
-        waiting = "not all Pods run" if count else "the Pods are not gone"
+        waiting = (
+            "not all new Pods run"
+            if anew
+            else "not all Pods run"
+            if count
+            else "the Pods are not gone"
+        )
         await self.until(is_met, RUNNING_WITHIN_S, waiting)
         self.measure(self._supervisor)
         before = sorted(self._places.values())
@@ -272,6 +278,8 @@ async def show_jobset(demo: WorkloadDemo) -> None:
     count, _ = count_pods(demo.spec)
     await demo.run_pods(count)
     await demo.show_objects()
+    what = "waits: the first Pod fails in some seconds, and the JobSet restarts"
+    demo.timeline.print(Line("demo", what))
     await demo.run_pods(count, anew=True)
     await demo.until_ended()
     await demo.until_slices(0)
@@ -366,7 +374,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.clean:
         return run_clean_up("make demo-workload", options, Timeline())
     if options.kind not in WORKLOADS:
-        print(f"make demo-workload: KIND is one of {', '.join(WORKLOADS)}, not '{options.kind}'")
+        kinds = ", ".join(WORKLOADS)
+        given = f"not {options.kind}" if options.kind else "as in make demo-workload KIND=lws"
+        print(f"make demo-workload: KIND is one of {kinds}: {given}")
         return 2
     if options.gke and (options.kubeconfig or options.real):
         parser.error("--gke is a simulated cluster; --kubeconfig and --real are others")

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import shutil
 import signal
@@ -86,6 +87,9 @@ def test_the_demo_of_a_jobset_gives_each_job_a_slice_and_finds_no_leftovers(
         r"relay +publishes to provision_slice",
         r"provision_slice +multislice\S* +Creating: ",
         r"kubernetes +TPUNodeGroup multislice-\w+: Ready=True Ready, Nodes 2/2",
+        r"kubernetes +Pod multislice-slice-0-0: Failed",
+        r"kubernetes +JobSet multislice: restart 1",
+        r"demo +the new Pods have the slices of the old ones",
         r"kubernetes +JobSet multislice: Completed",
         r"release_slice +multislice-\w+ +Releasing: ",
         r"kubernetes +JobSet multislice is gone",
@@ -98,6 +102,79 @@ def test_the_demo_of_a_jobset_gives_each_job_a_slice_and_finds_no_leftovers(
     assert " supervisor " not in demo.output, "none of the processes ended by itself"
     assert demo.output.count("  none  ") == 8
     assert demo.children() == []
+    assert demo.files() == []
+
+
+STORIES = {
+    "deployment": (
+        r"applies Deployment serve",
+        r"Event TPUNodeGroupCreationStarted on Pod serve-",
+        r"Deployment serve: 1 of 1 replicas are ready",
+        r"scales Deployment serve to 3",
+        r"Deployment serve: 3 of 3 replicas are ready",
+        r"scales Deployment serve to 0",
+        r"waits: a slice is kept for \d+ s more, in case its Pods come back",
+        r"Deployment serve is gone",
+        r"Slices: at most 3 at the same time",
+    ),
+    "job": (
+        r"applies Job train +\[slices: 1, hosts of each: 2\]",
+        r"kubernetes +Job train: Complete\n",
+        r"Job train is gone",
+        r"Slices: at most 1 at the same time",
+    ),
+    "lws": (
+        r"applies LeaderWorkerSet serve +\[slices: 1, hosts of each: 2\]",
+        r"LeaderWorkerSet serve: 1 of 1 replicas are ready",
+        r"scales LeaderWorkerSet serve to 2",
+        r"LeaderWorkerSet serve: 2 of 2 replicas are ready",
+        r"scales LeaderWorkerSet serve to 1",
+        r"release_slice +serve-\w+ +Releasing: ",
+        r"changes the Pods of LeaderWorkerSet serve",
+        r"the new Pods have the slices of the old ones",
+        r"LeaderWorkerSet serve is gone",
+        r"Slices: at most 2 at the same time",
+    ),
+}
+
+
+@pytest.mark.real
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", STORIES)
+def test_the_demo_of_a_workload_shows_its_life_and_finds_no_leftovers(
+    tmp_path: Path, kind: str
+) -> None:
+    with running(tmp_path, "local.show.workload_demo", kind) as demo:
+        assert demo.process.wait(timeout=TIMEOUT_S) == 0, demo.output
+    assert re.search(".*?".join(STORIES[kind]), demo.output, re.DOTALL), demo.output
+    for shown in demo.output.split("kubectl get pods -o wide\n")[1:]:
+        nodes = re.findall(r"^  \S+ +(tng-\S+)$", shown.partition("kubectl")[0], re.M)
+        assert nodes
+        assert len(nodes) == len(set(nodes)), "each Pod has a Node of its own"
+    times = [float(one) for one in re.findall(r"^ +([\d.]+)s  ", demo.output, re.M)]
+    gaps = [after - before for before, after in itertools.pairwise(times)]
+    assert max(gaps[2:]) < 6, "it says what it waits for"
+    assert " supervisor " not in demo.output, "none of the processes ended by itself"
+    assert demo.output.count("  none  ") == (7 if kind == "job" else 8)
+    assert demo.children() == []
+    assert demo.files() == []
+
+
+@pytest.mark.parametrize(
+    "arguments, text",
+    [
+        ([], "KIND is one of deployment, job, jobset, lws: as in make demo-workload KIND=lws\n"),
+        (["pod"], "KIND is one of deployment, job, jobset, lws: not pod\n"),
+        (["lws", "--jobset=real", "--real"], "--jobset is for KIND=jobset\n"),
+    ],
+    ids=["none", "unknown", "an option of another kind"],
+)
+def test_a_wrong_kind_is_answered_with_the_kinds(
+    tmp_path: Path, arguments: list[str], text: str
+) -> None:
+    with running(tmp_path, "local.show.workload_demo", *arguments) as demo:
+        assert demo.process.wait(timeout=TIMEOUT_S) == 2
+    assert demo.output.endswith(text)
     assert demo.files() == []
 
 
