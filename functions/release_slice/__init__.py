@@ -11,13 +11,14 @@ Triggers:
 
 `slices.create_or_release.ROWS` decides about each slice, and `slices.kinds` whether it is needed. A Job
 of a JobSet does not need it if the JobSet has ended, is gone or being deleted, has no such Job any more,
-or has been suspended for a time that is a setting, or if the Job has completed and is not restarted. The
-first observation of such a slice sets its release deadline, half a minute ahead (a minute while the
-JobSet is being deleted), and the first one after the deadline (normally by the sweep's resync) deletes
-it, when no Pods run on it any more. The delay lets a JobSet that is deleted and recreated under the same
-name keep its slices. Of the slices that are not needed, two kinds are deleted without a delay: those
-that have failed for good and have no ready Node, and those whose deadline cannot be written, when no
-Pods run on them.
+or has been suspended for a time that is a setting, or if the Job has completed and is not restarted. If
+the JobSet has ended and no Pods run on the slice, it is deleted immediately. Otherwise the first
+observation of such a slice sets its release deadline, half a minute ahead (a minute while the JobSet is
+being deleted), and the first one after the deadline (normally by the sweep's resync) deletes it, when no
+Pods run on it any more. The delay lets a JobSet that is deleted and recreated under the same name keep
+its slices. Of the slices that are not needed, two kinds are also deleted without a delay: those that
+have failed for good and have no ready Node, and those whose deadline cannot be written, when no Pods run
+on them.
 
 By the setting `Settings.lost_rebuild`, a slice that a JobSet needs and that has lost Nodes for good is
 deleted, so that provision_slice creates it again. That applies to TPUNodeGroups alone, because GKE does

@@ -270,7 +270,12 @@ _UNNEEDED: dict[str, Any] = {
     "need": (Need.OWNER_GONE, Need.OWNER_ENDED, Need.NOT_NEEDED),
 }
 _RELEASED: dict[str, Any] = {**_UNNEEDED, "phase": _WITH_NODES}
-_DUE: dict[str, Any] = {**_RELEASED, "deadline": (Deadline.DUE, Deadline.REFUSED)}
+_ENDED: dict[str, Any] = {**_RELEASED, "need": Need.OWNER_ENDED}
+"""Released without a deadline unless Pods run on it. Others may come back, and keep it until then."""
+_ENDED_IN_USE: dict[str, Any] = {**_ENDED, "is_in_use": True}
+_BACK: dict[str, Any] = {**_RELEASED, "need": (Need.OWNER_GONE, Need.NOT_NEEDED)}
+_DUE = (Deadline.DUE, Deadline.REFUSED)
+_NOT_SET = (Deadline.NONE, Deadline.FOREIGN)
 _KEPT: dict[str, Any] = {
     "trigger": SliceTrigger.SLICE,
     "need": (Need.NEEDED, Need.OPTED_OUT, Need.SUSPENDED),
@@ -313,10 +318,13 @@ ROWS: tuple[Row, ...] = (
     _row("NoSlice", trigger=SliceTrigger.SLICE, phase=(Phase.ABSENT, Phase.CONFLICT)),
     _row("Deleting", trigger=SliceTrigger.SLICE, phase=Phase.DELETING),
     _row("Releasing", _DELETE, RELEASING, NOT_FOUND, **_UNNEEDED, phase=DEAD),
-    _row("DeadlineSet", _SET_DEADLINE, **_RELEASED, deadline=(Deadline.NONE, Deadline.FOREIGN)),
-    _row("Waiting", **_RELEASED, deadline=Deadline.AHEAD),
-    _row("Releasing", _DELETE, RELEASING, NOT_FOUND, **_DUE, is_in_use=False),
-    _row("InUse", _NOTHING, IN_USE, **_DUE, is_in_use=True),
+    _row("Releasing", _DELETE, RELEASING, NOT_FOUND, **_ENDED, is_in_use=False),
+    _row("DeadlineSet", _SET_DEADLINE, **_ENDED_IN_USE, deadline=_NOT_SET),
+    _row("Waiting", **_ENDED_IN_USE, deadline=Deadline.AHEAD),
+    _row("DeadlineSet", _SET_DEADLINE, **_BACK, deadline=_NOT_SET),
+    _row("Waiting", **_BACK, deadline=Deadline.AHEAD),
+    _row("Releasing", _DELETE, RELEASING, NOT_FOUND, **_BACK, deadline=_DUE, is_in_use=False),
+    _row("InUse", _NOTHING, IN_USE, **_RELEASED, deadline=_DUE, is_in_use=True),
     _row("NeededAgain", _REMOVE_DEADLINE, **_KEPT, phase=_PRESENT, deadline=_WITH_DEADLINE),
     _row("Needed", **_WITHOUT_DEADLINE, phase=_NOT_LOST),
     _row("Lost", _NOTHING, LOST, **_WITHOUT_DEADLINE, phase=_FAILED_FOR_GOOD, is_rebuild_due=False),

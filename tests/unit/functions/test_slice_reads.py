@@ -84,7 +84,8 @@ FOLLOWER = {"annotations": {"batch.kubernetes.io/job-completion-index": "1"}}
 IN_USE: dict[str, Any] = {"list_nodes_of_slice": [node()], "list_pods_on": [running()]}
 USERS: dict[str, tuple[Slice, Any, Any, Mapping[str, Any], Any]] = {
     "the slice is needed": (SLICE, RUNNING, SETTINGS, {}, ()),
-    "the deadline is set": (SLICE, COMPLETED, SETTINGS, {}, ()),
+    "the deadline is set": (SLICE, None, SETTINGS, {}, ()),
+    "its JobSet has ended": (SLICE, COMPLETED, SETTINGS, IN_USE, (OTHER_JOB,)),
     "a deletion waits for other Jobs": (DUE, COMPLETED, SETTINGS, IN_USE, (OTHER_JOB,)),
     "a deletion waits for its own Job": (
         DUE,
@@ -236,7 +237,8 @@ def test_jobs_are_listed_only_if_a_jobset_that_has_not_ended_counts_completed_on
 UPDATES: dict[str, tuple[list[Slice], Any, tuple[str | None, bool, Any]]] = {
     "of a pool that is no slice": ([replace(SLICE, name="x")], COMPLETED, (None, False, None)),
     "of a slice that is needed": ([SLICE], RUNNING, ("", False, ())),
-    "that set the deadline": ([SLICE], COMPLETED, ("its words", True, (OTHER_JOB,))),
+    "of a slice whose JobSet has ended": ([SLICE], COMPLETED, ("", False, ())),
+    "that set the deadline": ([SLICE], None, ("its words", True, (OTHER_JOB,))),
 }
 
 
@@ -293,7 +295,7 @@ ELSEWHERE = replace(WITH_DEADLINE, unit=replace(SLICE.unit, namespace="elsewhere
     [
         ([], [RUNNING], (), None, True),
         ([SLICE], [RUNNING], (), SLICE, True),
-        ([DUE, WITH_DEADLINE], [COMPLETED], (DUE,), DUE, True),
+        ([DUE, WITH_DEADLINE], [COMPLETED], (DUE, WITH_DEADLINE), DUE, True),
         ([ELSEWHERE], [RUNNING], (), None, True),
         ([], [], (), None, False),
     ],

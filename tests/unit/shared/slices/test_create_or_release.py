@@ -50,7 +50,7 @@ VIOLATIONS: dict[str, Callable[[Situation, SliceAction], bool]] = {
     "a release before its deadline": lambda at, action: (
         action is DELETE
         and at.trigger is SliceTrigger.SLICE
-        and at.need not in USED
+        and at.need not in (*USED, Need.OWNER_ENDED)
         and at.phase not in NOT_RECOVERING
         and at.deadline in (Deadline.NONE, Deadline.FOREIGN, Deadline.AHEAD)
     ),
@@ -67,8 +67,9 @@ VIOLATIONS: dict[str, Callable[[Situation, SliceAction], bool]] = {
         and action is NOTHING
         and (at.is_as_asked or not at.is_in_use)
     ),
-    "a deadline of a slice that is needed": lambda at, action: (
-        action is SET_DEADLINE and at.need in USED
+    "a deadline of a slice that is needed, or which an ended owner does not use": lambda at, action: (
+        action is SET_DEADLINE
+        and (at.need in USED or (at.need is Need.OWNER_ENDED and not at.is_in_use))
     ),
 }
 
