@@ -17,7 +17,7 @@ CLOUD := --project "$(PROJECT)" $(if $(ZONE),--zone "$(ZONE)")
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-workload demo-jobset recording local test test-local test-real test-all test-cloud named-project mutants control-plane terraform-validate check format pages bench performance scale kubectl-tng release lock
+.PHONY: help setup demo demo-workload demo-jobset recording local test test-local test-real test-all test-cloud named-project explore planted mutants control-plane terraform-validate check format pages bench performance scale kubectl-tng release lock
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 20
@@ -63,6 +63,12 @@ test-real: $(STAMP) $(READERS) ## Run the tests on a real control plane, Pub/Sub
 
 test-all: $(STAMP) ## Run all tests, also the slow ones, on random examples
 	@$(BIN)/python -m pytest -q -n 2 --dist loadgroup --hypothesis-profile=random
+
+explore: $(STAMP) ## Break worlds at random and let them heal: SEEDS=N; ARGS="--seed K": one world, with its trace
+	@$(BIN)/python -m tests.explore $(if $(SEEDS),--seeds $(SEEDS)) $(ARGS)
+
+planted: $(STAMP) ## Count the seeds that the explorer needs for each planted bug
+	@$(BIN)/python -m tests.explore.planted
 
 mutants: $(STAMP) ## Check that changes of single lines of the product make a test fail; ARGS="--seed N --count 100"
 	@$(BIN)/python -m tools.mutants $(ARGS)

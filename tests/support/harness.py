@@ -84,6 +84,8 @@ class Hooks:
         self.before: Callable[[str, str], None] = _do_nothing
         self.instead: Callable[[str, str], Response | None] = _do_nothing
         self.after: Callable[[str, str], None] = _do_nothing
+        self.around: Callable[[str, Request, Callable[[Request], Response]], Response] = _send
+        """Called for each request in place of the server; its last argument is the server."""
         self.on_entry: Callable[[dict[str, Any]], None] = lambda _entry: None
         """Called with each entry of the audit log."""
 
@@ -106,6 +108,10 @@ def _do_nothing(_step: str, _call: str) -> None:
     """Do nothing."""
 
 
+def _send(_step: str, request: Request, server: Callable[[Request], Response]) -> Response:
+    return server(request)
+
+
 class _Hooked:
     """An application with `Hooks`; ``token`` is sent with each request, if it is given."""
 
@@ -123,8 +129,9 @@ class _Hooked:
             headers = {**request.headers, "authorization": f"Bearer {self._token}"}
             request = replace(request, headers=headers)
         self._hooks.before(self._step, call)
-        instead = self._hooks.instead(self._step, call)
-        response = self._application.handle(request) if instead is None else instead
+        response = self._hooks.instead(self._step, call)
+        if response is None:
+            response = self._hooks.around(self._step, request, self._application.handle)
         self._hooks.after(self._step, call)
         return response
 

@@ -1,0 +1,491 @@
+"""One run: slices are created while the faults of a world happen; then it heals and must converge."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from functools import partial
+from random import Random
+from typing import Any
+
+from local.base.controls import UnknownFault
+from local.base.http import Request, Response
+from local.gce.refusals import Refused
+from shared.base.names import PAUSED_ANNOTATION, RESOURCE_NAME_LABEL, VM_ID_LABEL
+from shared.node_groups.status import Type
+from tests.explore.rules import NODES, Rules, Violation
+from tests.explore.world import BREAKS_FOR_S, CALLS, MESSAGES, Fault, World
+from tests.stories import helpers
+from tests.support import turns
+from tests.support.harness import Harness, ProcessKilled
+from tests.support.manifests import manifest
+
+HEALS_WITHIN = timedelta(minutes=100)
+GONE_WITHIN = timedelta(minutes=75)
+WRITES = ("POST", "PUT", "PATCH", "DELETE")
+CALLS_WHEN_READY = 150
+"""At most so many calls in half an hour about slices that are Ready: most of them are the sweep's."""
+
+
+@dataclass
+class Run:
+    """What happened in a run. ``problem`` is empty if all rules held."""
+
+    world: World
+    problem: str = ""
+    trace: list[str] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)
+    """Invocations, calls, and faults that hit something."""
+
+    @property
+    def hash(self) -> str:
+        """The hash of the trace, without names that are made of keys."""
+        text = re.sub(r"node-csr-[\w-]+", "node-csr", "\n".join(self.trace))
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def explore(world: World) -> Run:
+    """Run a world."""
+    run = Run(world)
+    explorer = Explorer(world, run)
+    try:
+        explorer.live()
+    except (AssertionError, Refused) as error:
+        run.problem = f"{type(error).__name__}: {error}"
+    return run
+
+
+class _ExploredHarness(Harness):
+    """A harness that knows the message of each running invocation."""
+
+    counts: Counter[str]
+
+    def __init__(self, *args: Any, **named: Any) -> None:
+        self.bodies: dict[int, tuple[str, bytes]] = {}
+        super().__init__(*args, **named)
+
+    def _serve(self, step: str) -> Callable[[bytes], int]:
+        serve = super()._serve(step)
+
+        def remember(body: bytes) -> int:
+            self.bodies[threading.get_ident()] = (step, body)
+            self.counts["invocations"] += 1
+            try:
+                return serve(body)
+            finally:
+                del self.bodies[threading.get_ident()]
+
+        return remember
+
+    def begin_again(self) -> None:
+        """Begin a second invocation for the message of the current one."""
+        step, body = self.bodies[threading.get_ident()]
+        serve = self._serve(step)
+        self.clock.call_later(0, lambda: turns.begin(lambda: void(serve(body))))
+
+
+def void(_: object) -> None:
+    """Drop a value."""
+
+
+class Explorer:
+    """Lets a world happen to the product."""
+
+    def __init__(self, world: World, run: Run) -> None:
+        self._world, self._run = world, run
+        self._random = Random(world.seed + 1)
+        self._faults = [one for one in world.faults if one.kind in (*CALLS, *MESSAGES)]
+        self._lost_vms, self._deleted_nodes = False, False
+        self._taken: list[str] = []
+        self.harness = _ExploredHarness(world.options, seed=world.seed)
+        self.harness.counts = run.counts
+        self._begun = self.harness.clock.now()
+        self.rules = Rules(self.harness)
+        self._server: Any = self.harness.simulation.kube
+        self._publish = self.harness.simulation.publish
+        self.harness.simulation.publish = self._deliver  # type: ignore[method-assign]
+        self.harness.hooks.around = self._call
+        self.harness.hooks.before = self._before
+
+    # the run
+
+    def live(self) -> None:
+        """Create, break, heal, delete."""
+        for name in self._world.slices:
+            self._apply(name)
+        for fault in self._world.faults:
+            if fault.kind not in (*CALLS, *MESSAGES):
+                self.harness.clock.call_later(fault.at_s, partial(self._act, fault))
+        self._watch(15.0)
+        self.harness.run_for(timedelta(seconds=BREAKS_FOR_S))
+        self._heal()
+        self._converge()
+        self._delete_all()
+
+    def _apply(self, name: str) -> None:
+        answer = self.harness.apply(manifest(name, **self._world.slices[name]))
+        assert answer["kind"] == "TPUNodeGroup", answer
+
+    def _watch(self, every_s: float) -> None:
+        self.rules.check_state()
+        self.harness.clock.call_later(every_s, lambda: self._watch(every_s))
+
+    def _heal(self) -> None:
+        self._note("heals")
+        self._faults.clear()
+        simulation = self.harness.simulation
+        simulation.pubsub.end_outage()
+        faults = simulation.gce.faults
+        faults.break_sinks(False)
+        faults.set_capacity("us-central1-c", "tpu7x")
+        for path in self._taken:
+            self._as_user("DELETE", path)
+            self.rules.strangers.discard(path)
+        for name in self._world.slices:
+            group = self.harness.group(name)
+            if group is not None and "deletionTimestamp" not in group["metadata"]:
+                self._pause(name, None)
+
+    def _converge(self) -> None:
+        names = list(self._world.slices)
+        self._until("gone", lambda: not any(map(self._is_deleting, names)), GONE_WITHIN)
+        for name in names:
+            if self.harness.group(name) is None:
+                self._apply(name)
+        if self._deleted_nodes:
+            self.harness.run_for(timedelta(minutes=20))
+            self._reset_vms_without_nodes()
+        self._until("Ready", lambda: all(map(self._is_right, names)), HEALS_WITHIN)
+        self.harness.run_for(timedelta(minutes=5))
+        before = self._run.counts["calls"]
+        self.harness.run_for(timedelta(minutes=30))
+        calls = self._run.counts["calls"] - before
+        assert all(map(self._is_right, names)), f"Ready did not last\n{self._describe()}"
+        if calls > CALLS_WHEN_READY * len(names) and not self._lost_vms:
+            raise Violation(f"{calls} calls in half an hour")
+
+    def _delete_all(self) -> None:
+        for name in self._world.slices:
+            self.harness.delete(name)
+        gone = lambda: not any(map(self.harness.group, self._world.slices))  # noqa: E731
+        self._until("gone", gone, GONE_WITHIN)
+        # A token that an invocation has created meanwhile expires.
+        self.harness.run_for(timedelta(minutes=70))
+        self.rules.check_end()
+
+    def _until(self, what: str, holds: Callable[[], bool], timeout: timedelta) -> None:
+        deadline = self.harness.clock.now() + timeout
+        while not holds():
+            if self.harness.clock.now() > deadline:
+                raise Violation(f"not {what} within {timeout}\n{self._describe()}")
+            self.harness.run_for(timedelta(seconds=20))
+        self._note(what)
+
+    def _describe(self) -> str:
+        return helpers.describe_state(self.harness)
+
+    def _is_deleting(self, name: str) -> bool:
+        group = self.harness.group(name)
+        return group is not None and "deletionTimestamp" in group["metadata"]
+
+    def _is_right(self, name: str) -> bool:
+        """Whether the slice is Ready, and truly; a BULK slice that has lost a VM says so."""
+        group = self.harness.group(name)
+        assert group is not None
+        status = group.get("status", {})
+        nodes = [one for one in self.rules.items(NODES) if self._is_node_of(one, group)]
+        running = [vm for vm, state in self._vms(group).items() if state == "RUNNING"]
+        is_whole = len(nodes) == len(running) == group["spec"]["nodeCount"]
+        if self.harness.is_ready(name):
+            return is_whole and not status.get("pending")
+        is_bulk = group["spec"]["targetSizePolicyMode"] == "BULK"
+        return is_bulk and self._lost_vms and not is_whole
+
+    def _is_node_of(self, node: Mapping[str, Any], group: Mapping[str, Any]) -> bool:
+        resource = group["metadata"].get("labels", {}).get(RESOURCE_NAME_LABEL, "?")
+        conditions = node.get("status", {}).get("conditions", [])
+        is_ready = any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+        return is_ready and node["metadata"]["name"].startswith(f"{resource}-")
+
+    def _vms(self, group: Mapping[str, Any] | None = None) -> dict[str, str]:
+        found = self.harness.simulation.gce.state()["instances"].items()
+        name = (group or {}).get("metadata", {}).get("labels", {}).get(RESOURCE_NAME_LABEL, "tng-")
+        strangers = self.rules.strangers
+        return {vm: state for vm, state in found if f"/{name}" in vm and vm not in strangers}
+
+    def _reset_vms_without_nodes(self) -> None:
+        """As the reason NodeDeleted advises."""
+        names = {one["metadata"]["name"] for one in self.rules.items(NODES)}
+        for vm, state in self._vms().items():
+            if state == "RUNNING" and vm.rpartition("/")[2] not in names:
+                self._as_user("POST", f"{vm}/reset")
+
+    # calls and messages
+
+    def _seconds(self) -> float:
+        return (self.harness.clock.now() - self._begun).total_seconds()
+
+    def _note(self, text: str) -> None:
+        self._run.trace.append(f"{self._seconds():.3f} {text}")
+
+    def _take(self, kinds: tuple[str, ...], step: str, request: Request | None) -> Fault | None:
+        now = self._seconds()
+        for fault in self._faults:
+            if fault.at_s > now:
+                break
+            if fault.kind in kinds and fault.step in ("", step) and _matches(fault.target, request):
+                self._faults.remove(fault)
+                self._run.counts["faults"] += 1
+                self._note(f"FAULT {fault}")
+                return fault
+        return None
+
+    def _before(self, step: str, call: str) -> None:
+        """Before the publication of a message by a step."""
+        if call.startswith("publish "):
+            turns.sleep(self.harness.clock, 0.1)
+            self._note(f"{step} {call}")
+
+    def _call(self, step: str, request: Request, server: Callable[[Request], Response]) -> Response:
+        self._run.counts["calls"] += 1
+        slow = self._random.choice((0.05, 0.05, 0.2, 0.5, 2.0))
+        turns.sleep(self.harness.clock, self._random.uniform(0, slow))
+        fault = self._take(CALLS, step, request)
+        send = partial(self._send, step, request, server)
+        if fault is None:
+            return send()
+        match fault.kind:
+            case "error":
+                return _refuse(request, fault.number)
+            case "error after":
+                send()
+                return _refuse(request, 503)
+            case "reset":
+                raise _no_answer(request)
+            case "page":
+                return Response(
+                    200 + 300 * (fault.number % 2), {"Content-Type": "text/html"}, b"<html>"
+                )
+            case "late":
+                self.harness.clock.call_later(fault.seconds, lambda: void(send(is_late=True)))
+                turns.sleep(self.harness.clock, min(fault.seconds, 20.0) * self._random.random())
+                raise _no_answer(request)
+            case "pause":
+                turns.sleep(self.harness.clock, fault.seconds)
+            case "again":
+                self.harness.begin_again()
+            case "crash":
+                raise ProcessKilled
+            case "crash after":
+                send()
+                raise ProcessKilled
+        return send()
+
+    def _send(
+        self,
+        step: str,
+        request: Request,
+        server: Callable[[Request], Response],
+        *,
+        is_late: bool = False,
+    ) -> Response:
+        if request.method in WRITES:
+            self.rules.check_write(step, request)
+        response = server(request)
+        late = " late" if is_late else ""
+        self._note(f"{step} {request.method} {request.path}{late}: {response.status}")
+        if is_late and request.method == "POST" and request.path.endswith("/secrets"):
+            self.rules.late.add(response.json()["metadata"].get("name", ""))
+        return response
+
+    def _deliver(self, step: str, data: bytes, attributes: Mapping[str, str]) -> None:
+        fault = self._take(MESSAGES, step, None)
+        publish = partial(self._publish, step, data, dict(attributes))
+        if fault is None or fault.kind != "drop":
+            if fault is not None and fault.kind == "delay":
+                self.harness.clock.call_later(fault.seconds, lambda: self._publish_later(publish))
+            else:
+                publish()
+        if fault is not None and fault.kind == "double":
+            publish()
+        if fault is not None and fault.number > 1:
+            again = Fault(fault.at_s, fault.kind, fault.step, "", fault.seconds, fault.number - 1)
+            self._faults.insert(0, again)
+
+    def _publish_later(self, publish: Callable[[], None]) -> None:
+        if self.harness.simulation.pubsub.has_outage:
+            self.harness.clock.call_later(10, lambda: self._publish_later(publish))
+        else:
+            publish()
+
+    # the cloud and people
+
+    def _as_user(self, method: str, path: str, body: dict[str, Any] | None = None) -> bool:
+        try:
+            self.harness.simulation.gce.faults.act_as_user(method, path, body)
+        except Refused:
+            return False
+        return True
+
+    def _pause(self, name: str, value: str | None) -> None:
+        helpers.annotate(self.harness, PAUSED_ANNOTATION, value, name)
+
+    def _act(self, fault: Fault) -> None:
+        simulation, faults = self.harness.simulation, self.harness.simulation.gce.faults
+        names = list(self._world.slices)
+        name = names[fault.number % len(names)]
+        vms = sorted(self._vms())
+        vm = vms[fault.number % len(vms)] if vms else ""
+        self._note(f"FAULT {fault}")
+        self._run.counts["faults"] += 1
+        later = partial(self.harness.clock.call_later, fault.seconds)
+        match fault.kind:
+            case "outage":
+                simulation.pubsub.begin_outage()
+                later(simulation.pubsub.end_outage)
+            case "no sinks":
+                faults.break_sinks()
+                later(lambda: faults.break_sinks(False))
+            case "stockout":
+                faults.set_capacity("us-central1-c", "tpu7x", 0)
+                later(lambda: faults.set_capacity("us-central1-c", "tpu7x"))
+            case "rate limit":
+                faults.rate_limit(seconds=fault.seconds / 5)
+            case "failing inserts":
+                verbs = (
+                    "resourcePolicies",
+                    "instanceTemplates",
+                    "instanceGroupManagers",
+                    "instances",
+                )
+                faults.fail_operations(f"{verbs[fault.number % 4]}.insert")
+            case "failing metadata":
+                faults.fail_operations("instances.setMetadata", fault.number or 1)
+            case "preempt" | "host error" | "reset" | "delete VM":
+                self._hurt(fault.kind, vm)
+            case _:
+                self._act_as_person(fault, name, vm)
+
+    def _hurt(self, kind: str, vm: str) -> None:
+        faults = self.harness.simulation.gce.faults
+        self._lost_vms = True
+        try:
+            if kind == "preempt":
+                faults.preempt(vm)
+            elif kind == "host error":
+                faults.host_error(vm)
+            elif vm:
+                self._as_user(*(("POST", f"{vm}/reset") if kind == "reset" else ("DELETE", vm)))
+        except UnknownFault:
+            return
+
+    def _act_as_person(self, fault: Fault, name: str, vm: str) -> None:
+        harness, node = self.harness, f"{NODES}/{vm.rpartition('/')[2]}"
+        group = harness.group(name)
+        if group is None:
+            return
+        status, path = group.get("status", {}), helpers.group_path(name)
+        resource = group["metadata"].get("labels", {}).get(RESOURCE_NAME_LABEL, "")
+        match fault.kind:
+            case "delete":
+                harness.delete(name)
+            case "pause group":
+                self._pause(name, "true")
+                harness.clock.call_later(fault.seconds, lambda: self._pause(name, None))
+            case "delete Node" if vm:
+                self._deleted_nodes = True
+                harness.simulation.admin("DELETE", node)
+            case "wipe status":
+                harness.simulation.admin("PUT", f"{path}/status", {**group, "status": {}})
+            case "wipe entry":
+                kinds = sorted(status.get("resources", {}))
+                if kinds:
+                    wiped = {kinds[fault.number % len(kinds)]: None}
+                    helpers.patch(harness, f"{path}/status", {"status": {"resources": wiped}})
+            case "wipe condition":
+                kind = list(Type)[fault.number % len(Type)]
+                kept = [one for one in status.get("conditions", []) if one["type"] != kind]
+                helpers.patch(harness, f"{path}/status", {"status": {"conditions": kept}})
+            case "edit labels":
+                helpers.patch(harness, path, {"metadata": {"labels": {RESOURCE_NAME_LABEL: None}}})
+            case "edit VM id" if vm:
+                helpers.patch(harness, node, {"metadata": {"labels": {VM_ID_LABEL: "12345"}}})
+            case "take name" if resource:
+                taken = f"{helpers.REGION}/resourcePolicies"
+                body = {"name": resource, "workloadPolicy": {"type": "HIGH_THROUGHPUT"}}
+                if self._as_user("POST", taken, body):
+                    self.rules.strangers.add(f"{taken}/{resource}")
+                    self._taken.append(f"{taken}/{resource}")
+            case "foreign VM" if vm:
+                self._make_vm(vm)
+            case "foreign Node":
+                harness.simulation.admin("POST", NODES, self.rules.foreign_node())
+                self.rules.strangers.add("worker-1")
+
+    def _make_vm(self, model: str) -> None:
+        """A VM with all that a VM of the slice has but its tokens; it is no member of the MIG."""
+        found = self.rules.find(model)
+        if found is None:
+            return
+        kept = ("networkInterfaces", "machineType", "scheduling", "serviceAccounts")
+        body = {key: found[key] for key in kept if key in found}
+        items = [one for one in found["metadata"]["items"] if not one["key"].startswith("kubeadm-")]
+        path = f"{model[:-4]}zzzz"
+        template = helpers.template()["properties"]
+        body |= {"name": path.rpartition("/")[2], "metadata": {"items": items}}
+        body |= {key: template[key] for key in ("disks", "networkInterfaces")}
+        if self._as_user("POST", path.rpartition("/")[0], body):
+            self.rules.strangers.add(path)
+            self.harness.clock.call_later(60, lambda: self._forget_if_never_made(path))
+
+    def _forget_if_never_made(self, path: str) -> None:
+        """The insert of a VM may fail, as that of a slice's. No step can have deleted it unnoticed."""
+        if self.rules.find(path) is None:
+            self.rules.strangers.discard(path)
+
+
+def _matches(target: str, request: Request | None) -> bool:
+    if request is None or not target:
+        return True
+    if target == "secret":
+        return request.path.endswith("/secrets") and request.method == "POST"
+    if target == "insert":
+        return request.method == "POST" and request.path.startswith("/compute/")
+    return request.method in WRITES if target == "write" else request.method == target
+
+
+def _is_of_google(request: Request) -> bool:
+    return not request.path.startswith("/api")
+
+
+def _refuse(request: Request, http: int) -> Response:
+    """The API's refusal of a call, in its own form."""
+    if _is_of_google(request):
+        reasons = {
+            401: "authError",
+            403: "forbidden",
+            409: "resourceNotReady",
+            412: "conditionNotMet",
+        }
+        reason = reasons.get(http, "rateLimitExceeded" if http == 429 else "backendError")
+        errors = [{"reason": reason, "message": "drawn"}]
+        return Response.of_json(
+            {"error": {"code": http, "message": "drawn", "errors": errors}}, http
+        )
+    names = {401: "Unauthorized", 403: "Forbidden", 409: "Conflict", 429: "TooManyRequests"}
+    if http == 412:
+        http = 409
+    status = {"kind": "Status", "status": "Failure", "reason": names.get(http, "InternalError")}
+    return Response.of_json({**status, "code": http, "message": "drawn"}, http)
+
+
+def _no_answer(request: Request) -> Exception:
+    import requests
+    from urllib3.exceptions import ProtocolError
+
+    return requests.ConnectionError("drawn") if _is_of_google(request) else ProtocolError("drawn")

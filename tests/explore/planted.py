@@ -1,0 +1,117 @@
+"""Planted bugs: how many seeds each needs until the explorer finds it.
+
+``python -m tests.explore.planted [NAME ...]``
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+from functions.create_resources import actions as creation
+from functions.inject_token import actions as injection
+from functions.tear_down import actions as deletion
+from functions.tear_down import decide
+from shared.frame import execution, step
+from shared.frame.plan import Plan
+from shared.node_groups import actions, bootstrap, lifecycle, membership
+from tests.explore.explorer import explore
+from tests.explore.world import draw
+
+MOST_SEEDS = 500
+"""No planted bug needs more."""
+Place = tuple[Any, str]
+"""Where a function or constant is: a module or class, and its name."""
+
+
+def _do_nothing(*_: Any, **__: Any) -> None:
+    """In place of an action."""
+
+
+def _ignore_owner(*given: Any, **named: Any) -> lifecycle.Observation:
+    found = _make_observation(*given, **named)
+    is_foreign = found.presence is lifecycle.Presence.NOT_OURS
+    return replace(found, presence=lifecycle.Presence.OURS) if is_foreign else found
+
+
+def _ignore_lost(*given: Any) -> frozenset[lifecycle.Guard]:
+    return _guards(*given) - {lifecycle.Guard.LOST}
+
+
+def _end_early(*_: Any) -> Plan:
+    return Plan("Done", if_all_succeeded=(deletion.RemoveFinalizer(),))
+
+
+def _give_up(_invocation: Any, error: Exception) -> execution.Answer:
+    return execution.Answer(execution.ACKNOWLEDGED, "GivenUp", str(error))
+
+
+def _same_token(_random: Any, now: Any, life: timedelta = bootstrap.TOKEN_LIFE) -> bootstrap.Token:
+    return bootstrap.Token("abcdef", "0123456789abcdef", (now + life).replace(microsecond=0))
+
+
+_make_observation, _guards = lifecycle.make_observation, lifecycle._guards
+BUGS: Mapping[str, tuple[Place, Any]] = {
+    "inserts count as ended after 2 s": (
+        (lifecycle, "SURELY_ABSENT_AFTER"),
+        timedelta(seconds=2),
+    ),
+    "a lost entry is ignored": ((lifecycle, "_guards"), _ignore_lost),
+    "the owner is not checked": ((lifecycle, "make_observation"), _ignore_owner),
+    "a token is not revoked after the join": ((actions.RevokeToken, "apply"), _do_nothing),
+    "the finalizer is removed early": ((decide, "_plan_delete_of_rest"), _end_early),
+    "the finalizer is never set": ((creation.TakeOwnership, "apply"), _do_nothing),
+    "the token's Secret is not created": ((injection.CreateSecret, "apply"), _do_nothing),
+    "all VMs get one token": ((bootstrap, "new_token"), _same_token),
+    "a Node of a predecessor counts": ((membership, "is_stale"), lambda *_: False),
+    "any Node may be a VM's": ((membership, "is_vm_name"), lambda *_: True),
+    "Nodes are not labelled": ((actions.PatchNode, "apply"), _do_nothing),
+    "Nodes are not deleted": ((actions.DeleteNode, "apply"), _do_nothing),
+    "no message is retried": ((step, "_retry"), _give_up),
+    "each resync is too old": ((step, "MAX_RESYNC_AGE"), timedelta(seconds=-1000)),
+}
+
+
+@contextmanager
+def planted(name: str) -> Iterator[None]:
+    """Plant a bug in all modules that have imported its place."""
+    (owner, attribute), value = BUGS[name]
+    old = getattr(owner, attribute)
+    product = ("functions", "shared")
+    holders = [one for key, one in sys.modules.items() if key.split(".")[0] in product]
+    found = [one for one in (owner, *holders) if getattr(one, attribute, None) is old]
+    for one in found:
+        setattr(one, attribute, value)
+    try:
+        yield
+    finally:
+        for one in found:
+            setattr(one, attribute, old)
+
+
+def count_seeds(name: str, most: int = MOST_SEEDS) -> tuple[int, str]:
+    """How many seeds a bug needs, and what is found; 0 if it is not found."""
+    with planted(name):
+        for seed in range(most):
+            problem = explore(draw(seed)).problem
+            if problem:
+                return seed + 1, problem
+    return 0, ""
+
+
+def main(names: list[str], show: Callable[[str], None] = print) -> int:
+    """Print the seeds that each bug needed; 1 if one was not found."""
+    missed = 0
+    for name in names or BUGS:
+        seeds, problem = count_seeds(name)
+        missed += not seeds
+        show(f"{name}: {seeds or 'NOT FOUND'}: {problem.splitlines()[0][:90] if problem else ''}")
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,144 @@
+"""What a seed draws: the world, its slices, and what is broken in it, when.
+
+Everything is drawn before the run, so that single faults can be left out to shrink a failure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from local import gce, kube, pubsub
+from local.cloud.simulation import Clocks, Options
+from local.vm import agents
+from shared.triggers.routes import STEPS
+
+BREAKS_FOR_S = 900.0
+"""How long a world is being broken; then it heals."""
+LATEST_EFFECT_S = 60.0
+"""The latest effect of a call whose client gave up, after that (`lifecycle.SURELY_ABSENT_AFTER`)."""
+
+CALLS = ("error", "error after", "reset", "late", "page", "pause", "crash", "crash after", "again")
+"""Of one call: an error before and after its effect, no answer before it, an effect after the client
+gave up, a page of a proxy, a process that pauses or dies, and its message delivered again meanwhile."""
+MESSAGES = ("drop", "double", "delay")
+CLOUD = ("outage", "no sinks", "stockout", "rate limit", "failing inserts", "failing metadata")
+VMS = ("preempt", "host error", "reset", "delete VM")
+PEOPLE = (
+    "delete",
+    "pause group",
+    "delete Node",
+    "wipe status",
+    "wipe entry",
+    "wipe condition",
+    "edit labels",
+    "edit VM id",
+    "take name",
+    "foreign VM",
+    "foreign Node",
+)
+TARGETS = ("", "", "GET", "write", "insert", "insert", "secret")
+"""Which calls a fault of a call may hit: any, reads, writes, inserts of resources, tokens' Secrets."""
+HTTP = (401, 403, 409, 412, 429, 500, 503)
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One thing that goes wrong, at its time: in seconds since the world began."""
+
+    at_s: float
+    kind: str
+    step: str = ""
+    """The step whose call or message it hits; empty: any."""
+    target: str = ""
+    seconds: float = 0.0
+    number: int = 0
+    """The HTTP status of an error; how many messages; which VM or group."""
+
+    def __str__(self) -> str:
+        where = " ".join(filter(None, (self.step, self.target)))
+        return f"{self.at_s:.1f} s: {self.kind} ({where or 'any'}, {self.seconds:.1f} s, {self.number})"
+
+
+@dataclass(frozen=True)
+class World:
+    """One world: a simulation's options, the changes of the slices' specs, and the faults."""
+
+    seed: int
+    options: Options
+    slices: Mapping[str, Mapping[str, Any]]
+    faults: Sequence[Fault] = field(default_factory=tuple)
+
+
+def draw(seed: int) -> World:
+    """Draw the world of a seed."""
+    random = Random(seed)
+    names = ("one", "two")[: random.choice((1, 1, 2))]
+    slices = {name: _draw_slice(random) for name in names}
+    faults = [_draw_fault(random) for _ in range(random.randrange(1, 25))]
+    if random.random() < 0.4:
+        # While a slice is created, its deletion meets inserts that are late.
+        at_s = random.uniform(0.5, 60)
+        faults.append(Fault(at_s, "delete", number=random.randrange(2)))
+        for _ in range(random.randrange(3)):
+            kind = random.choice(("late", "pause", "crash", "crash after"))
+            seconds = random.uniform(1, LATEST_EFFECT_S)
+            begin_s = random.uniform(0, at_s)
+            faults.append(Fault(begin_s, kind, "create_resources", "insert", seconds))
+    faults.sort(key=lambda fault: fault.at_s)
+    return World(seed, _draw_options(random), slices, tuple(faults))
+
+
+def _draw_slice(random: Random) -> dict[str, Any]:
+    size = random.choice((1, 2, 2, 3))
+    change: dict[str, Any] = {
+        "nodeCount": size,
+        "topology": "2x2x1",
+        "targetSizePolicyMode": "INDIVIDUAL",
+    }
+    if size == 2 and random.random() < 0.5:
+        change = {}
+    if random.random() < 0.6:
+        model = random.choice(("SPOT", "STANDARD"))
+        change["instanceConfig"] = {"provisioningModel": model, "reservation": None}
+    return change
+
+
+def _draw_options(random: Random) -> Options:
+    offsets = [random.choice((0.0, 0.0, random.uniform(-150, 150))) for _ in range(3)]
+    lag = random.choice((0.0, 2.0, 10.0))
+    return Options(
+        gce=gce.Timings(
+            list_lag_s=(0.0, lag),
+            template_visibility_lag_s=(0.0, lag / 2),
+            in_use_lag_s=(0.0, 2 * lag),
+            repair_keeps_id=random.random() < 0.2,
+        ),
+        agents=agents.Timings(
+            boot_s=(3.0, 20.0),
+            prepare_s=(1.0, 5.0),
+            join_s=(1.0, 5.0),
+            lease_s=20.0,
+            join_fault_chance=random.choice((0.0, 0.2)),
+        ),
+        kube=kube.ClusterOptions(node_grace_s=50.0),
+        pubsub=pubsub.Timings(
+            duplicates=random.choice((0.0, 0.1, 0.5)), delay_s=random.choice((0.0, 1.0, 10.0))
+        ),
+        clocks=Clocks(*offsets),
+    )
+
+
+def _draw_fault(random: Random) -> Fault:
+    # Most slices are created within three minutes, and most faults meet that.
+    at_s = random.uniform(0, random.choice((120.0, 240.0, BREAKS_FOR_S)))
+    kind = random.choice(random.choice((CALLS, CALLS, CALLS, MESSAGES, CLOUD, VMS, PEOPLE)))
+    step = random.choice(("", random.choice(STEPS)))
+    seconds = random.uniform(1, LATEST_EFFECT_S)
+    if kind in CALLS:
+        return Fault(at_s, kind, step, random.choice(TARGETS), seconds, random.choice(HTTP))
+    if kind in MESSAGES:
+        return Fault(at_s, kind, step, "", seconds * random.choice((1, 10)), random.randrange(1, 9))
+    return Fault(at_s, kind, "", "", seconds * 5, random.randrange(6))
