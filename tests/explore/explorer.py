@@ -56,7 +56,7 @@ def explore(world: World) -> Run:
     try:
         explorer.live()
     except (AssertionError, Refused) as error:
-        run.problem = f"{type(error).__name__}: {error}"
+        run.problem = explorer.rules.broken or f"{type(error).__name__}: {error}"
     return run
 
 

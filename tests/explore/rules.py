@@ -29,6 +29,8 @@ class Rules:
     def __init__(self, harness: Harness) -> None:
         self._harness = harness
         self.strangers: set[str] = set()
+        self.broken = ""
+        """The first violation by a call of a step."""
         self._labelled: dict[tuple[str, str], datetime] = {}
         """When a Node was first seen with the id of its VM."""
         self._secrets: dict[str, datetime] = {}
@@ -48,7 +50,14 @@ class Rules:
         return found
 
     def check_write(self, step: str, request: Request) -> None:
-        """Check a change by a step, just before its effect."""
+        """Check a change by a step, just before its effect. The step itself may catch the error."""
+        try:
+            self._check_write(step, request)
+        except Violation as violation:
+            self.broken = self.broken or str(violation)
+            raise
+
+    def _check_write(self, step: str, request: Request) -> None:
         path = request.path.removeprefix("/compute/v1/")
         if path != request.path:
             self._check_mark(step, request.method, path)
@@ -85,8 +94,10 @@ class Rules:
         conditions = node.get("status", {}).get("conditions", [])
         ready = next((one["status"] for one in conditions if one["type"] == "Ready"), "")
         vms = self._harness.simulation.gce.state()["instances"]
-        if ready != "Unknown" and any(vm.endswith(f"/{name}") for vm in vms):
-            raise Violation(f"{step} deletes Node {name} of an existing VM; its Ready is {ready!r}")
+        # A VM that has just been created again cannot have registered: the Node is its predecessor's.
+        runs = any(vm.endswith(f"/{name}") and state == "RUNNING" for vm, state in vms.items())
+        if ready != "Unknown" and runs:
+            raise Violation(f"{step} deletes Node {name} of a running VM; its Ready is {ready!r}")
 
     def check_state(self) -> None:
         """Check what exists now."""
