@@ -23,16 +23,14 @@ from replay.dependencies import open_dependencies
 from replay.errors import FORESEEN, ReplayError, in_plain_words
 from replay.explain import Explanation
 from replay.explain import explain as explain_group
-from replay.explain_jobset import JobSetExplanation, explain_jobset
-from replay.explain_pod import PodExplanation, explain_pod
+from replay.explain_unit import UnitExplanation, explain_jobset, explain_pod
 from replay.leaks import observe_leaks
 from replay.output import (
     Format,
     print_explanation,
-    print_jobset_explanation,
     print_leaks,
-    print_pod_explanation,
     print_timeline,
+    print_unit_explanation,
     say,
 )
 from replay.publications import Publication, get_group, list_groups, resyncs
@@ -229,15 +227,13 @@ def explain(
       kubectl tng explain default/my-pod --pod
     """
     namespace, name = commands.parse_target(target)
-    explanation: Explanation | JobSetExplanation | PodExplanation
+    explanation: Explanation | UnitExplanation
     if is_pod and is_jobset:
         raise typer.BadParameter("--jobset and --pod exclude each other", param_hint="--pod")
-    if is_pod:
-        explanation = explain_pod(commands.get_dependencies(ctx), namespace, name)
-        print_pod_explanation(explanation, output)
-    elif is_jobset:
-        explanation = explain_jobset(commands.get_dependencies(ctx), namespace, name)
-        print_jobset_explanation(explanation, output)
+    if is_pod or is_jobset:
+        explain_unit = explain_pod if is_pod else explain_jobset
+        explanation = explain_unit(commands.get_dependencies(ctx), namespace, name)
+        print_unit_explanation(explanation, output)
     else:
         explanation = explain_group(commands.get_dependencies(ctx), namespace, name)
         print_explanation(explanation, output)

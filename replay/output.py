@@ -12,10 +12,9 @@ from typing import Any
 
 from functions.report_leaks.leaks import render_message
 from functions.report_leaks.observe import ObservedLeaks
-from replay import decisions, explain, explain_jobset, explain_pod, timeline_text
+from replay import decisions, explain, explain_unit, timeline_text
 from replay.explain import Explanation, StepExplanation
-from replay.explain_jobset import JobSetExplanation
-from replay.explain_pod import PodExplanation
+from replay.explain_unit import UnitExplanation
 from replay.leaks import render_commands
 from replay.publications import Sent
 from replay.text import printable, render_age
@@ -107,26 +106,17 @@ def print_explanation(explanation: Explanation, form: Format) -> None:
         print("\nThe steps would change nothing now.")
 
 
-def print_jobset_explanation(explanation: JobSetExplanation, form: Format) -> None:
-    """What delays a JobSet's slices, and what both steps would do about them."""
+def print_unit_explanation(explanation: UnitExplanation, form: Format) -> None:
+    """What delays a JobSet's slices, or why a Pod gets a slice or none, and what the steps would do."""
     if form is Format.JSON:
-        print_json(explain_jobset.to_document(explanation))
+        print_json(explain_unit.to_document(explanation))
         return
     print_paragraph(explanation.cause)
     for group in explanation.groups:
         print_paragraph(f"To see whether the slice is Ready: kubectl tng explain {group}")
-    _print_answers(explanation.steps, ("STEP", "BY SWEEP", "ABOUT", "OUTCOME"))
-
-
-def print_pod_explanation(explanation: PodExplanation, form: Format) -> None:
-    """Why a Pod gets a slice or none, and what provision_slice would do."""
-    if form is Format.JSON:
-        print_json(explain_pod.to_document(explanation))
-        return
-    print_paragraph(explanation.cause)
-    if explanation.steps:
-        head = ("STEP", "BY SWEEP", "ABOUT", "OUTCOME")
-        _print_answers(explanation.steps, head, explanation.cause)
+    # Below the rows of several Pods and slices, each note is printed, also the one in the cause.
+    said = explanation.cause if explanation.subject == explain_unit.POD else ""
+    _print_answers(explanation.steps, ("STEP", "BY SWEEP", "ABOUT", "OUTCOME"), said)
 
 
 def print_timeline(timeline: Timeline, price: float | None, form: Format) -> None:

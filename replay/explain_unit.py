@@ -1,0 +1,280 @@
+"""Explain what both steps of slices would do now, for the Pods and slices of a JobSet or one Pod."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+from functions import provision_slice, release_slice
+from functions.provision_slice import quotas, waiting
+from functions.provision_slice.observe import Observed, ObservedImpossible, ObservedPod
+from functions.release_slice.observe import ObservedSlices
+from replay import explain
+from replay.dependencies import Dependencies
+from replay.errors import ReplayError
+from replay.explain import StepExplanation
+from shared.base.documents import Document, read_mapping, read_mappings, read_text
+from shared.base.environment import SettingsError
+from shared.base.fields import count
+from shared.base.names import JOBSET_KIND, TOPOLOGY_LABEL, TPU_RESOURCE
+from shared.frame.plan import Emit, Plan
+from shared.ports.kubernetes.cluster import Cluster
+from shared.settings import TPU_NODE_GROUP
+from shared.slices.actions import CreateSlice, DeleteSlice
+from shared.slices.create_or_release import PHASES, find_phase
+from shared.slices.kinds import Leader, find_kind, find_leader
+from shared.slices.kinds.jobset import find_end
+from shared.slices.limits import PLACE
+from shared.slices.units import OPT_OUT, Need, has_opted_out, is_held, read_demand, waits
+from shared.slices.work import SliceWork, build_provider
+from shared.triggers.message import Cause, Message
+from shared.triggers.trigger import ObjectTrigger
+
+JOBSET, POD = "jobset", "pod"
+"""What is explained, by the word for it in JSON."""
+
+
+@dataclass(frozen=True)
+class UnitExplanation:
+    """The explanation of a JobSet's slices, or of why a Pod gets a slice or none.
+
+    ``cause``: what delays the slices, or the reason, in a sentence. ``steps``: what the steps would do
+    for each Pod that waits and each slice. ``state`` of the JobSet, in a few words. ``groups``: the
+    TPUNodeGroups that are its slices, if slices are groups.
+    """
+
+    subject: str
+    name: str
+    cause: str
+    steps: tuple[StepExplanation, ...] = ()
+    state: str = ""
+    groups: tuple[str, ...] = ()
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether everything could be observed."""
+        return all(answer.has_observed for answer in self.steps)
+
+
+def explain_jobset(deps: Dependencies, namespace: str, name: str) -> UnitExplanation:
+    """Observe a JobSet as both steps would. Raises `ReplayError` if there is nothing, `CallError`."""
+    _check_provider(deps)
+    jobset = deps.open_cluster().find_jobset(namespace, name)
+    answers = (
+        *_explain_pods(deps, (JOBSET_KIND, namespace, name)),
+        *_explain_slices(deps, namespace, name),
+    )
+    if jobset is None and not answers:
+        raise ReplayError(
+            f"there is no JobSet {namespace}/{name}, and no slice of one; kubectl get jobsets -A "
+            "lists them"
+        )
+    are_groups = deps.settings.jobset_provider == TPU_NODE_GROUP
+    groups = (
+        f"{namespace}/{answer.about}"
+        for answer in answers
+        if are_groups and answer.about and answer.step == release_slice.STEP.name
+    )
+    key, state = f"{namespace}/{name}", _describe_state(jobset)
+    cause = _describe_cause(f"JobSet {key} {state}", answers)
+    return UnitExplanation(JOBSET, key, cause, answers, state, tuple(groups))
+
+
+def _describe_state(jobset: Mapping[str, Any] | None) -> str:
+    if jobset is None:
+        return "no longer exists"
+    if "deletionTimestamp" in jobset["metadata"]:
+        return "is being deleted"
+    end = find_end(jobset)
+    return f"has ended ({end})" if end else "has not ended"
+
+
+def _describe_cause(name: str, answers: Sequence[StepExplanation]) -> str:
+    """What delays the slices of a JobSet; otherwise their number."""
+    if not answers:
+        return f"{name}: none of its Pods waits for a slice, and it has no slice."
+    counts = (
+        f"{_count(answers, provision_slice.STEP.name, 'Pod')} waiting for a slice, "
+        f"{_count(answers, release_slice.STEP.name, 'slice')}"
+    )
+    note = next((one.note for one in answers if one.note), "").rstrip(".")
+    return f"{name}: {counts}{f'. {note}' if note else ''}."
+
+
+def _count(answers: Sequence[StepExplanation], step: str, noun: str) -> str:
+    own = [one for one in answers if one.step == step]
+    is_known = all(one.about for one in own)  # an error of a list is about no object
+    return count(len(own), noun) if is_known else f"an unknown number of {noun}s"
+
+
+def _check_provider(deps: Dependencies) -> None:
+    """Raise `SettingsError` if it is not known which slices are created."""
+    if not deps.settings.jobset_provider:
+        raise SettingsError(
+            "JOBSET_PROVIDER is not set here, so it is not known which slices are created, if any; set "
+            "it to the installation's value, tpu-node-group or gke (Terraform: tool_environment)"
+        )
+
+
+def _explain_pods(deps: Dependencies, owner: tuple[str, str, str]) -> Iterator[StepExplanation]:
+    """What provision_slice would do for each Pod of this JobSet, by its `Unit.owner_key`."""
+    step, now = provision_slice.STEP.name, deps.now()
+    try:
+        leaders = waiting.find_leaders(deps.open_cluster().list_pending_pods())
+    except explain.API_ERRORS as error:
+        yield explain.explain_error(step, error)
+        return
+
+    def build_plan(leader: Leader) -> Plan:
+        return provision_slice.decide.decide(_observe_pod(deps, leader, now), now)
+
+    for leader in leaders:
+        unit = leader.kind.find_unit(leader.demand)
+        if unit is not None and unit.owner_key == owner:
+            yield explain.explain_step(step, True, partial(build_plan, leader), leader.demand.name)
+
+
+def _observe_pod(deps: Dependencies, leader: Leader, now: datetime) -> Observed:
+    """What provision_slice observes about a Pod that waits, on a resync. Raises `CallError`."""
+    fields = _build_fields(deps, waiting.build_message(leader, now), now)
+    work = SliceWork(**fields, leader=leader, about=leader.demand.raw)
+    return provision_slice.observe.observe(work)
+
+
+def _explain_slices(deps: Dependencies, namespace: str, name: str) -> Iterator[StepExplanation]:
+    step, now = release_slice.STEP.name, deps.now()
+    message = Message(namespace, name, "", Cause.RESYNC, now, kind=JOBSET_KIND)
+    try:
+        work = SliceWork(**_build_fields(deps, message, now))
+        observed = release_slice.observe.observe(work)
+    except explain.API_ERRORS as error:
+        yield explain.explain_error(step, error)
+        return
+    for one in observed.slices if isinstance(observed, ObservedSlices) else ():
+        about = one.existing.name
+        if one.users_error is not None:
+            yield explain.explain_error(step, one.users_error, about)
+            continue
+        build_plan = partial(release_slice.decide.decide, ObservedSlices((one,)), now)
+        yield explain.explain_step(step, release_slice.has_work(one, now), build_plan, about)
+
+
+def _build_fields(deps: Dependencies, message: Message, now: datetime) -> dict[str, Any]:
+    """The fields of a step's work on a resync. It cannot publish."""
+    fields = explain.work_fields(deps, ObjectTrigger(message), now)
+    ports = fields["cluster"], deps.gke, deps.now, fields["remaining_s"]
+    return {**fields, "provider": build_provider(deps.settings, *ports)}
+
+
+def explain_pod(deps: Dependencies, namespace: str, name: str) -> UnitExplanation:
+    """Observe a Pod as provision_slice would. Raises `ReplayError` if there is none, `CallError`."""
+    cluster, now = deps.open_cluster(), deps.now()
+    pod = cluster.find_pod(namespace, name)
+    if pod is None:
+        raise ReplayError(f"there is no Pod {namespace}/{name}; kubectl get pods -A lists them")
+    why, leader = next(_find_reasons(cluster, pod), ""), find_leader(pod)
+    if why or leader is None:
+        return _build_of_pod(pod, why)
+    if waiting.may_be_tried(leader, now):
+        why = "is of a gang that the scheduler has not tried: after a minute it waits for a slice"
+        return _build_of_pod(pod, why)
+    _check_provider(deps)
+    held = "is held by the scheduler until its gang is complete, and " if is_held(pod) else ""
+    words = ["waits for a slice"]
+
+    def build_plan() -> Plan:
+        observed = _observe_pod(deps, leader, now)
+        plan = provision_slice.decide.decide(observed, now)
+        words.insert(0, _describe(observed, plan))
+        return plan
+
+    is_swept = leader.kind.is_always_on or quotas.lists_all(cluster)
+    answer = explain.explain_step(provision_slice.STEP.name, is_swept, build_plan, name)
+    return _build_of_pod(pod, f"{held}{words[0]}", answer)
+
+
+def _build_of_pod(pod: Document, why: str, *steps: StepExplanation) -> UnitExplanation:
+    key = f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
+    error = next((f". {one.note}" for one in steps if not one.has_observed), "")
+    return UnitExplanation(POD, key, f"Pod {key} {why}{error}".rstrip(".") + ".", steps)
+
+
+def _find_reasons(cluster: Cluster, pod: Document) -> Iterator[str]:
+    """Why provision_slice does not look at the Pod. The first is the reason; few are read."""
+    metadata, spec = read_mapping(pod, "metadata"), read_mapping(pod, "spec")
+    demand = read_demand(pod)
+    namespace, claim = demand.namespace, find_kind(demand)
+    if spec.get("nodeName"):
+        yield f"is on Node {spec['nodeName']}, so that it needs no slice"
+    if not demand.chips:
+        yield f"requests no {TPU_RESOURCE}, so that it gets no slice"
+    if not demand.topology:
+        yield f"selects no topology, so that it gets no slice; set the node selector {TOPOLOGY_LABEL}"
+    if has_opted_out(demand.labels, demand.annotations):
+        yield (
+            f"has opted out of slices, by {OPT_OUT} or because a ProvisioningRequest provides its Nodes"
+        )
+    if "deletionTimestamp" in metadata:
+        yield "is being deleted, so that it gets no slice"
+    if claim is None:
+        owner = demand.controller.kind if demand.controller else ""
+        yield f"gets no slice: Pods of a {owner} run on the Nodes that there are"
+    elif not quotas.is_switched_on(cluster, Leader(demand, claim)):
+        yield f"gets no slice: {claim.refusal or _find_switch(cluster, claim.kind.name, namespace)}"
+    gates = [read_text(one, "name") for one in read_mappings(spec, "schedulingGates")]
+    if waits(pod) is None and gates:
+        yield f"does not wait for a slice yet: it has scheduling gates ({', '.join(gates)})"
+    if waits(pod) is None:
+        yield "does not wait for a slice: the scheduler has not reported it as Unschedulable"
+    if claim and not claim.is_leader and (unit := claim.kind.find_unit(demand)):
+        demands = map(read_demand, claim.kind.list_pods(cluster, unit))
+        leads = (one.name for one in demands if (own := find_kind(one)) and own.is_leader)
+        first = next(leads, "")
+        asks = (
+            f"Pod {first} asks: explain that one" if first else "no Pod asks: the first is missing"
+        )
+        yield f"waits for the slice of {unit.shown}, for which {asks}"
+
+
+def _find_switch(cluster: Cluster, kind: str, namespace: str) -> str:
+    """How a kind is switched on in a namespace."""
+    entry = f"{namespace}: {{kinds: [{kind}], slices: 4}}, with the limit that it may have,"
+    if namespace in quotas.read_limits(cluster).entries:
+        entry = f"{kind} to the kinds of {namespace}"
+    return (
+        f"slices for the kind {kind} are off in namespace {namespace}. Add {entry} in {PLACE}. The "
+        "relay must have SLICE_WORKLOADS=true, which the component workloads sets (Terraform: "
+        "slice_workloads)"
+    )
+
+
+def _describe(observed: Observed, plan: Plan) -> str:
+    """Which slice the Pod waits for, and what delays it."""
+    if isinstance(observed, ObservedImpossible):
+        return f"gets no slice: {observed.message}"
+    assert isinstance(observed, ObservedPod)
+    unit = observed.desired.unit
+    if observed.need is not Need.NEEDED:
+        return f"gets no slice: {unit.kind} {unit.owner} {observed.need}"
+    words = [
+        one.event.message if isinstance(one, Emit) else f"provision_slice would {one.describe()}"
+        for one in plan.list_actions()
+        if isinstance(one, CreateSlice | DeleteSlice) or (isinstance(one, Emit) and one.once)
+    ]
+    state = (*words, PHASES[find_phase(observed.existing)])[0]
+    return f"waits for the slice {observed.desired.name} of {unit.shown}. {state}"
+
+
+def to_document(explanation: UnitExplanation) -> dict[str, Any]:
+    """The explanation as JSON."""
+    of_jobset = {"state": explanation.state, "groups": list(explanation.groups)}
+    return {
+        explanation.subject: explanation.name,
+        **(of_jobset if explanation.subject == JOBSET else {}),
+        "cause": explanation.cause,
+        "steps": [
+            {"about": answer.about or None, **explain.step_document(answer)}
+            for answer in explanation.steps
+        ],
+    }
