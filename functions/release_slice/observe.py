@@ -218,7 +218,8 @@ def set_subject(work: SliceWork, unit: Unit, state: UnitState) -> None:
     """
     api_version = get_kind(unit.kind).api_version
     if not api_version:
-        return  # of a later version: no Event
+        work.about = {}  # of a later version: no Event
+        return
     reference = {
         "apiVersion": api_version,
         "kind": unit.kind,

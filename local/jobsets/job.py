@@ -15,9 +15,11 @@ from local.jobsets.objects import (
     PODS,
     Call,
     Document,
+    Step,
     controlled_by,
     create,
     delete,
+    expire,
     is_deleting,
     is_true,
     patch_status,
@@ -29,13 +31,14 @@ _CONTROLLER_UID = "batch.kubernetes.io/controller-uid"
 _BACKOFF_LIMIT = 6
 
 
-def step(job: Document, pods: Sequence[Document], now: datetime) -> Iterator[Call]:
+def step(job: Document, pods: Sequence[Document], now: datetime) -> Iterator[Step]:
     """Decide the next calls of the Job controller."""
     if is_deleting(job):
         return
     active = [pod for pod in pods if not is_deleting(pod) and _phase(pod) in ("Pending", "Running")]
     if is_true(job, "Complete", "Failed"):
         yield from (delete(PODS, pod) for pod in active)
+        yield from expire(JOBS, job, ("Complete", "Failed"), now)
         return
     spec = job["spec"]
     failed = [pod for pod in pods if _phase(pod) == "Failed"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from local.jobsets.objects import (
@@ -18,12 +18,12 @@ from local.jobsets.objects import (
     RESTART_ATTEMPT,
     Call,
     Document,
-    Later,
     Step,
     condition,
     controlled_by,
     create,
     delete,
+    expire,
     is_deleting,
     is_true,
     patch,
@@ -51,7 +51,7 @@ def step(
     if is_true(jobset, *ENDED):
         yield from _delete_jobs(job for job in current if not is_true(job, *_JOB_ENDED))
         yield from patch_status(JOBSETS, jobset, counts)
-        yield from _expire(jobset, now)
+        yield from expire(JOBSETS, jobset, ENDED, now)
         return
     present = {job["metadata"]["name"]: job for job in jobs}
     yield from _delete_jobs(job for job in jobs if _attempt(job) < attempt)
@@ -73,19 +73,6 @@ def _delete_jobs(jobs: Iterable[Document]) -> Iterator[Call]:
     for job in jobs:
         if not is_deleting(job):
             yield delete(JOBS, job, propagationPolicy="Foreground")
-
-
-def _expire(jobset: Document, now: datetime) -> Iterator[Step]:
-    """Delete a JobSet that has ended, when its ``ttlSecondsAfterFinished`` is over."""
-    ttl_s = jobset["spec"].get("ttlSecondsAfterFinished")
-    ended = next(filter(None, (condition(jobset, kind) for kind in ENDED)), None)
-    if ttl_s is None or ended is None:
-        return
-    at = datetime.fromisoformat(ended["lastTransitionTime"]) + timedelta(seconds=ttl_s)
-    if now < at:
-        yield Later(at)
-    else:
-        yield delete(JOBSETS, jobset, propagationPolicy="Foreground")
 
 
 def _count_jobs(jobset: Document, current: Sequence[Document]) -> list[Document]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 Document = dict[str, Any]
@@ -163,6 +163,22 @@ def is_true(item: Mapping[str, Any], *kinds: str) -> bool:
     """Whether one of these conditions holds."""
     found = (condition(item, kind) for kind in kinds)
     return any(one is not None and one["status"] == "True" for one in found)
+
+
+def expire(
+    kind: str, item: Mapping[str, Any], ends: Sequence[str], now: datetime
+) -> Iterator[Step]:
+    """Delete an object that one of these conditions ended, when its ``ttlSecondsAfterFinished`` is
+    over."""
+    ttl_s = item["spec"].get("ttlSecondsAfterFinished")
+    ended = next(filter(None, (condition(item, one) for one in ends)), None)
+    if ttl_s is None or ended is None:
+        return
+    at = datetime.fromisoformat(ended["lastTransitionTime"]) + timedelta(seconds=ttl_s)
+    if now < at:
+        yield Later(at)
+    else:
+        yield delete(kind, item, propagationPolicy="Foreground")
 
 
 def with_condition(

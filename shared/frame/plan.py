@@ -233,7 +233,8 @@ def plan_unread(
 
 @dataclass(frozen=True)
 class Emit:
-    """Write a Kubernetes Event about an object, by default the work's subject. An error is only logged.
+    """Write a Kubernetes Event about an object, by default the work's subject; none about an empty
+    subject, which is an object that the step does not know. An error is only logged.
 
     ``once``: a repetition does not increment the count of the existing Event.
     """
@@ -246,6 +247,8 @@ class Emit:
         about = self.about if self.about is not None else work.subject
         if about is None:
             raise TypeError(f"the Event {self.event.reason} is about no object")
+        if not about:
+            return
         emit = work.cluster.emit_once if self.once else work.cluster.emit
         with work.best_effort():
             emit(about, self.event, work.now)

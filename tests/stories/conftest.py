@@ -83,6 +83,7 @@ EMBEDDED_ONLY = frozenset(
         "tests.stories.test_limits",
         "tests.stories.test_kinds",
         "tests.stories.test_leader_worker_sets",
+        "tests.stories.test_lives_of_kinds",
         "tests.stories.test_many_jobsets",
         "tests.stories.test_node_pool_ends",
         "tests.stories.test_node_pool_slices",
