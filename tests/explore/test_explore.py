@@ -16,7 +16,7 @@ from tests.stories.helpers import PrintFigure
 SAMPLE = 24
 """The worlds of a fast test; which ones, the commit decides."""
 MANY, SHARDS = 2000, 8
-QUICK = ("the owner is not checked", "a token is not revoked after the join")
+QUICK = ("all VMs get one token", "a token is not revoked after the join")
 
 
 def check(seeds: range, print_figure: PrintFigure) -> None:
