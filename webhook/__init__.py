@@ -1,1 +1,1 @@
-"""The admission webhook in the cluster: `webhook.inject_env` and `admit_job` behind TLS."""
+"""The admission webhook in the cluster: `inject_env`, `admit_job` and `tie_pod` behind TLS."""

@@ -18,6 +18,8 @@ from webhook.certificate import Certificate, UnusableCertificate
 from webhook.inject_env import inject
 from webhook.server import Webhook, serve
 from webhook.settings import WebhookSettings, read_settings
+from webhook.tie_pod import tie
+from webhook.tpu_env.admission import Mutation
 
 EXIT_CANNOT_START = 2
 _LOG = structlog.get_logger()
@@ -40,10 +42,11 @@ async def _run(settings: WebhookSettings, certificate: Certificate) -> None:
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, going.set)
     loop.add_signal_handler(signal.SIGINT, stop.set)
-    mutations = {
+    mutations: dict[str, Mutation] = {
         "/mutate": partial(inject, settings=settings.injection),
         "/mutate-namespace": partial(inject, settings=settings.injection, is_namespace_marked=True),
         "/mutate-jobs": partial(admit, settings=settings.admission),
+        "/mutate-pods": tie,
     }
     webhook = Webhook(mutations, is_verbose=settings.is_verbose)
     runner, port = await serve(webhook, settings.host, settings.port, certificate.context)

@@ -38,7 +38,7 @@ _FOR_JOBSETS = {
 """Components by kind of slice."""
 _TEMPLATES = {"template", "leaderTemplate", "workerTemplate"}
 """The fields of workloads with templates of objects."""
-INJECT_ENV, ADMIT_JOBS = "inject-env", "admit-jobs"
+INJECT_ENV, ADMIT_JOBS, TIE_PODS = "inject-env", "admit-jobs", "tie-pods"
 """The components with webhook configurations."""
 _JOBSET_CRD = Path(__file__).parents[1] / "jobsets" / "crd.yaml"
 _LWS_CRD = Path(__file__).parents[1] / "jobsets" / "leader_worker_set.yaml"
@@ -105,7 +105,7 @@ def read_webhook_configuration(component: str = INJECT_ENV) -> Manifest:
 
 def read_labelled_webhook_configurations(url: str, ca_pem: str) -> list[Manifest]:
     """The configurations of all webhooks at ``url``, with the label of a run."""
-    found = [read_webhook_configuration(one) for one in (INJECT_ENV, ADMIT_JOBS)]
+    found = [read_webhook_configuration(one) for one in (INJECT_ENV, ADMIT_JOBS, TIE_PODS)]
     for webhook in (one for configuration in found for one in configuration["webhooks"]):
         path = webhook["clientConfig"]["service"]["path"]
         webhook["clientConfig"] = {"url": url + path, "caBundle": encode(ca_pem)}

@@ -75,7 +75,7 @@ _LIMITS = (
     ),
 )
 _NONE = """\
-## inject_env, admit_job: none
+## inject_env, admit_job, tie_pod: none
 
 No permission on Google Cloud and no role in the cluster: they read only admission reviews and call no
 API. The webhook's Pods have no token of their ServiceAccount. They can change the workloads that the

@@ -21,6 +21,8 @@ from shared.slices.units import Demand, Need, Unit, UnitState, has_opted_out, re
 if TYPE_CHECKING:
     from shared.ports.kubernetes.cluster import Cluster
 
+TIE = "tpu-functions.dev/tie: enabled"
+"""The label of the namespaces in which the webhook ``tie_pod`` ties Pods to their slices."""
 FEW_NODES = 8
 """Up to so many Nodes, Pods are listed Node by Node. For hundreds of Nodes that would take too long."""
 FEW_OWNERS = 8
@@ -294,13 +296,16 @@ def find_fence_violation(kind: UnitKind, demand: Demand, unit: Unit) -> str:
     if not key:
         return (
             f"the Pod has no nodeSelector {JOB_KEY_SELECTOR}, so that Pods of other owners could take "
-            f"hosts of the slice: the Pods of {unit.shown} must select {JOB_KEY_SELECTOR}: {unit.key}"
+            f"hosts of the slice: the Pods of {unit.shown} must select {JOB_KEY_SELECTOR}: {unit.key}, "
+            f"as the component tie-pods adds to new Pods in namespaces with the label {TIE}"
         )
-    admit_jobs = ", or the component admit-jobs be installed" if unit.kind == JOBSET_KIND else ""
+    or_tie = f", or the namespace the label {TIE} and the cluster the component tie-pods"
+    is_jobset = unit.kind == JOBSET_KIND
+    instead = ", or the component admit-jobs be installed" if is_jobset else or_tie
     return (
         f"the {kind.name} has no annotation {key}, and the Pod no nodeSelector {JOB_KEY_SELECTOR}, so "
         f"that Pods of other Jobs could take hosts of the slice: the {kind.name} must have {key}: "
-        f"{POOL_LABEL}{admit_jobs}"
+        f"{POOL_LABEL}{instead}"
     )
 
 

@@ -255,7 +255,7 @@ KINDS: dict[str, tuple[str, dict[str, Any], str, str]] = {
     "the key is no mapping": ("4", objects.pod(), "InputRefused", f"gets no slice: {PLACE} must be a mapping of namespaces."),
     "the claim is refused": (ON, objects.job(completionMode="NonIndexed"), "InputRefused", "gets no slice: Job train is not Indexed: slices are created only for those with completionMode: Indexed."),
     "the owner is refused": (ON, objects.job(3, "4x4", template=JOB_TEMPLATE), "InputRefused", "gets no slice: a slice of topology 4x4 has 4 hosts with 4 chips, and Job train has 3 Pods with TPUs: the numbers must be equal."),
-    "hosts could be taken": (ON, objects.job(4, "4x4"), "InputRefused", f"gets no slice: the Pod has no nodeSelector job-key, so that Pods of other owners could take hosts of the slice: the Pods of Job train must select job-key: {JOB_KEY}."),
+    "hosts could be taken": (ON, objects.job(4, "4x4"), "InputRefused", f"gets no slice: the Pod has no nodeSelector job-key, so that Pods of other owners could take hosts of the slice: the Pods of Job train must select job-key: {JOB_KEY}, as the component tie-pods adds to new Pods in namespaces with the label tpu-functions.dev/tie: enabled."),
     "the owner has opted out": (ON, objects.deployment(metadata={"annotations": {OPT_OUT: "true"}}), "OptedOut", "gets no slice: Deployment serve has opted out."),
     "the owner is gone": (ON, owned_by("ReplicaSet", "gone"), "OwnerGone", "gets no slice: ReplicaSet gone is gone or being deleted."),
     "a follower": (ON, objects.job(4, "4x4"), "", "waits for the slice of Job train, for which Pod FIRST asks: explain that one."),

@@ -523,14 +523,16 @@ def test_relay_gke_workload_identity_annotates_the_relays_service_account(tmp_pa
 # Webhooks
 
 
-WEBHOOKS = ("tpu-functions-inject-env", "admit-jobs.tpu-functions.dev")
+WEBHOOKS = ("tpu-functions-inject-env", "admit-jobs.tpu-functions.dev", "tpu-functions-tie-pods")
 
 
-def test_both_webhooks_trust_the_ca_of_the_overlay_without_cert_manager(tmp_path: Path) -> None:
-    rendered = render(write_overlay(tmp_path, "inject-env", "admit-jobs", "inject-env-ca"))
+def test_all_webhooks_trust_the_ca_of_the_overlay_without_cert_manager(tmp_path: Path) -> None:
+    rendered = render(
+        write_overlay(tmp_path, "inject-env", "admit-jobs", "tie-pods", "inject-env-ca")
+    )
     found = [only(rendered, "MutatingWebhookConfiguration", name) for name in WEBHOOKS]
     bundles = [hook["clientConfig"]["caBundle"] for one in found for hook in one["webhooks"]]
-    assert len(bundles) == 3
+    assert len(bundles) == 4
     assert len(set(bundles)) == 1
 
 
