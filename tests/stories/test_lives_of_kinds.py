@@ -299,9 +299,13 @@ def make_spot(life: Life) -> None:
 
 @few_kinds
 def test_a_preempted_slice_is_created_again_for_what_comes_back(kind: str) -> None:
-    """A Pod of its own does not come back: its slice is released. (GKE repairs its pools itself.)"""
+    """A Pod of its own does not come back: its slice is released. (GKE repairs its pools itself.) The
+    Pods of a group keep their names, and those on Nodes that stay without a kubelet do not end: only the
+    rebuild of lost slices helps."""
+    rebuild = 10 * MINUTE if kind == "LeaderWorkerSet" else None
     options = helpers.with_heartbeats()
-    life = Life(kind, TPU_NODE_GROUP, options=Options(workloads=True, agents=options.agents))
+    options = Options(workloads=True, agents=options.agents)
+    life = Life(kind, TPU_NODE_GROUP, options=options, lost_rebuild=rebuild)
     if kind == "JobSet":
         life.manifest["spec"]["failurePolicy"] = {"maxRestarts": 3}
     if kind == "Job":
