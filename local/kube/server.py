@@ -36,7 +36,7 @@ from local.kube.reviews import Reviews
 from local.kube.store import Store
 from local.kube.users import ADMIN, ANONYMOUS, User
 from local.kube.watch import Watches, end_watches
-from local.kube.writing import Write
+from local.kube.writing import Admission, Write
 
 _NO_TOKENS: Mapping[str, User] = MappingProxyType({})
 _TEXT = "text/plain; charset=utf-8"
@@ -81,6 +81,10 @@ class KubeApi:
         start_controllers(self._resources, self._authorizer, clock, self.ca, options)
         self.apply_manifests(initial_objects())
         self.advertise(options.server)
+
+    def add_admission(self, plugin: Admission) -> None:
+        """Call this plugin, too, about each write, such as a webhook's mutation."""
+        self._resources.admission.append(plugin)
 
     # -- HTTP -------------------------------------------------------------------------------------
 

@@ -8,10 +8,13 @@ from datetime import timedelta
 from math import ceil
 from typing import Any
 
+import jsonpatch
 import pytest
 
 from local.cloud.simulation import Options
 from local.jobsets import PodBehaviour
+from local.kube import KubeApi
+from local.kube.writing import Attributes
 from shared.settings import GKE, TPU_NODE_GROUP
 from shared.slices.units import Unit
 from tests.faults.jobsets import SETTINGS
@@ -21,6 +24,8 @@ from tests.stories.jobsets import OPTIONS, RUNS_FOREVER, until
 from tests.stories.workload_objects import FOUR_HOSTS, NAMESPACE, PATHS
 from tests.support import jobset_objects
 from tests.support.harness import Harness
+from webhook.tie_pod import tie
+from webhook.tpu_env.admission import AdmissionRequest
 
 MERGE = {"Content-Type": "application/merge-patch+json"}
 KINDS = "JobSet, LeaderWorkerSet, Deployment, ReplicaSet, StatefulSet, Job, Pod"
@@ -226,6 +231,38 @@ def tied(key: str, topology: str = objects.ONE_HOST) -> dict[str, Any]:
 
 TRAIN = Unit("Job", NAMESPACE, "train", "")
 ANOTHER = Unit("JobSet", "other", "train", "train-main-0")
+
+
+def tie_pods(attributes: Attributes) -> None:
+    """Call tie_pod about new Pods, as the API server does."""
+    pod = attributes.document
+    if pod["kind"] == "Pod" and attributes.operation == "CREATE":
+        namespace = pod["metadata"]["namespace"]
+        answer = tie(AdmissionRequest("u", "CREATE", pod, namespace=namespace))
+        jsonpatch.apply_patch(pod, answer.patch, in_place=True)
+
+
+@pytest.mark.parametrize("provider", [TPU_NODE_GROUP, GKE])
+@pytest.mark.parametrize(
+    "manifest",
+    [objects.job(4, FOUR_HOSTS), objects.stateful_set(4, FOUR_HOSTS)],
+    ids=lambda one: one["kind"],
+)
+def test_a_workload_of_several_hosts_whose_pods_the_webhook_ties_gets_its_slice_and_leaves_nothing(
+    manifest: dict[str, Any], provider: str
+) -> None:
+    harness = new_harness(provider)
+    cluster = harness.simulation.kube
+    assert isinstance(cluster, KubeApi)
+    cluster.add_admission(tie_pods)
+    apply(harness, manifest)
+    until(harness, lambda: running(harness) == 4)
+    name = manifest["metadata"]["name"]
+    key = Unit(manifest["kind"], NAMESPACE, name, "").key
+    assert {one["spec"]["nodeSelector"]["job-key"] for one in pods(harness)} == {key}
+    assert slices(harness) == 1
+    harness.simulation.admin("DELETE", f"{PATHS[manifest['kind']]}/{name}")
+    until(harness, lambda: slices(harness) == 0)
 
 
 def test_a_job_of_several_hosts_that_selects_its_key_gets_its_slice_and_only_this_one() -> None:
