@@ -6,6 +6,7 @@ import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,17 +14,23 @@ from local.control_plane import workload_controllers
 from local.control_plane.plane import ControlPlaneError, OwnControlPlane
 from local.tests.jobsets.cluster import Cluster
 from local.tests.real_parts import get_workload_controllers, open_own_control_plane
+from shared.base.slice_names import job_key
 from tests.real.pods import COMPONENT, OWN_MARK, complete, kubectl, marked
 from tests.real.relay.waiting import until
 from tests.real.webhooks import Served, serving
 from tests.unit.webhook import lws
 from tests.unit.webhook.workloads import Manifest, container, injecting, selector, stateful_set
+from tests.unit.webhook.workloads import pod as make_pod
+from webhook.tie_pod import tie
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("leader worker sets")]
 
 ALONE, AFTER, BEFORE = "alone", "after", "before"
 """Namespaces: without inject_env, and with it after or before LeaderWorkerSet's webhook."""
 NAMESPACES = (ALONE, AFTER, BEFORE)
+TIE_PODS = COMPONENT.parent / "tie-pods"
+TIE_NAMES = {AFTER: "tpu-functions-tie-pods", BEFORE: "a-tie-pods"}
+"""The second name precedes those of LeaderWorkerSet's webhook and of inject_env."""
 GROUPS = 2
 TWO_HOSTS = selector("tpu7x", "2x2x2")
 
@@ -35,21 +42,25 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnControlPlan
     with (
         open_own_control_plane() as plane,
         workload_controllers.running(plane, folder, workload_controllers.LWS),
-        serving(tmp_path_factory.mktemp("tls"), {"/mutate": injecting()}) as served,
+        serving(
+            tmp_path_factory.mktemp("tls"), {"/mutate": injecting(), "/mutate-pods": tie}
+        ) as served,
     ):
         names = dict(zip((AFTER, BEFORE), lws.ORDERS, strict=True))
         for namespace in NAMESPACES:
             kubectl(plane, "create", "namespace", namespace)
         for namespace, name in names.items():
-            configuration = configure(served, name, namespace)
-            kubectl(plane, "apply", "-f", "-", stdin=json.dumps(configuration))
+            kubectl(plane, "label", "namespace", namespace, "tpu-functions.dev/tie=enabled")
+            for path, one in ((COMPONENT, name), (TIE_PODS, TIE_NAMES[namespace])):
+                configuration = configure(served, path, one, namespace)
+                kubectl(plane, "apply", "-f", "-", stdin=json.dumps(configuration))
         until(lambda: all(is_injected(plane, one) for one in names), "inject_env is called")
         yield plane
 
 
-def configure(served: Served, name: str, namespace: str) -> Manifest:
-    """The configuration of inject_env under a name, for one namespace."""
-    configuration = served.configure(COMPONENT / "webhook.yaml")
+def configure(served: Served, component: Path, name: str, namespace: str) -> Manifest:
+    """The configuration of a component's webhook under a name, for one namespace."""
+    configuration = served.configure(component / "webhook.yaml")
     configuration["metadata"]["name"] = name
     only = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": [namespace]}
     for webhook in configuration["webhooks"]:
@@ -201,6 +212,45 @@ def env_of(pod: Manifest) -> dict[str, str]:
     """Return the variables of the container, without LeaderWorkerSet's own."""
     entries: list[Manifest] = pod["spec"]["containers"][0].get("env", [])
     return {one["name"]: one["value"] for one in entries if not one["name"].startswith("LWS_")}
+
+
+@pytest.mark.parametrize("namespace", [AFTER, BEFORE])
+def test_the_pods_of_each_group_select_its_own_slice_in_each_order_of_the_webhooks(
+    namespace: str, cluster: OwnControlPlane
+) -> None:
+    manifest = leader_worker_set("tied", 2, "2x2x2", container(), {}, "Shared")
+    kubectl(cluster, "-n", namespace, "create", "-f", "-", stdin=json.dumps(manifest))
+    pods = await_pods(cluster, namespace, "tied", GROUPS * 2)
+    for name, pod in pods.items():
+        key = job_key(namespace, f"LeaderWorkerSet/tied/{name.split('-')[1]}")
+        assert pod["spec"]["nodeSelector"]["job-key"] == key
+        assert env_of(pod)
+
+
+@pytest.mark.parametrize("namespace", [AFTER, BEFORE])
+def test_the_pods_of_a_stateful_set_select_its_slice_and_a_selector_of_another_one_is_kept(
+    namespace: str, cluster: OwnControlPlane
+) -> None:
+    reference = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "web", "uid": "u"}
+    owner = {**reference, "controller": True}
+    foreign = {"job-key": job_key("other", "StatefulSet/web/")}
+    own = {"job-key": job_key(namespace, "StatefulSet/web/")}
+    cpu, one_host = {"tpu": None}, selector("tpu7x", "2x2x1")
+    rows: list[tuple[dict[str, Any], Manifest, Manifest]] = [
+        ({}, TWO_HOSTS, own),
+        ({}, {**TWO_HOSTS, **foreign}, foreign),
+        ({}, one_host, {}),
+        (cpu, TWO_HOSTS, {}),
+    ]
+    for chips, selected, expected in rows:
+        made = make_pod(container(**chips), name="web-0", owners=[owner], nodeSelector=selected)
+        made["metadata"] |= {"namespace": namespace, "labels": {OWN_MARK: "enabled"}}
+        text = json.dumps(made)
+        shown = ("create", "--dry-run=server", "-o", "json", "-f", "-")
+        done = cluster.run_kubectl(*shown, stdin=text)
+        stored = json.loads(done.stdout)["spec"]["nodeSelector"]
+        assert {key: stored[key] for key in stored.keys() & {"job-key"}} == expected
+        assert ("only " + own["job-key"] in done.stderr) is (expected == foreign)
 
 
 def without_env(pod: Manifest) -> Manifest:
