@@ -70,7 +70,7 @@ def explain_jobset(deps: Dependencies, namespace: str, name: str) -> UnitExplana
             f"there is no JobSet {namespace}/{name}, and no slice of one; kubectl get jobsets -A "
             "lists them"
         )
-    are_groups = deps.settings.jobset_provider == TPU_NODE_GROUP
+    are_groups = deps.settings.slice_provider == TPU_NODE_GROUP
     groups = (
         f"{namespace}/{answer.about}"
         for answer in answers
@@ -110,7 +110,7 @@ def _count(answers: Sequence[StepExplanation], step: str, noun: str) -> str:
 
 def _check_provider(deps: Dependencies) -> None:
     """Raise `SettingsError` if it is not known which slices are created."""
-    if not deps.settings.jobset_provider:
+    if not deps.settings.slice_provider:
         raise SettingsError(
             "JOBSET_PROVIDER is not set here, so it is not known which slices are created, if any; set "
             "it to the installation's value, tpu-node-group or gke (Terraform: tool_environment)"

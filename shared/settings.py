@@ -23,8 +23,8 @@ from shared.triggers.push import GOOGLES_CERTIFICATES, Pusher, PushVerification
 if TYPE_CHECKING:
     from shared.ports.gke_settings import GkeSettings
 
-JOBSET_PROVIDERS = (GKE, TPU_NODE_GROUP) = ("gke", "tpu-node-group")
-"""The kinds of JobSets' slices: node pools of GKE, or TPUNodeGroups."""
+SLICE_PROVIDERS = (GKE, TPU_NODE_GROUP) = ("gke", "tpu-node-group")
+"""What slices are: node pools of GKE, or TPUNodeGroups."""
 
 
 class JoinApproval(StrEnum):
@@ -59,14 +59,14 @@ class Settings:
     installation_id: str = ""
     """The id that the annotation of the cluster's Namespace kube-system must have; empty: none."""
     join_approval: JoinApproval = JoinApproval.APPROVE_JOIN
-    jobset_provider: str = ""
-    """The kind of JobSets' slices, of `JOBSET_PROVIDERS`; empty: JobSets get no slices."""
+    slice_provider: str = ""
+    """What slices of workloads are, of `SLICE_PROVIDERS`; empty: workloads get none."""
     suspended_release: timedelta | None = None
     """The slice of a suspended JobSet is released after this time; ``None``: never."""
     lost_rebuild: timedelta | None = None
     """A JobSet's slice that has lost a host is replaced after this time; ``None``: never."""
     gke: GkeSettings | None = None
-    """The settings of node pools, if JobSets get node pools."""
+    """The settings of node pools, if slices are node pools."""
 
     def serves(self, project: str) -> bool:
         """Whether groups of this installation may request TPUs in a project."""
@@ -103,7 +103,7 @@ def from_environment(environment: Mapping[str, str]) -> Settings:
         pusher=_pusher(variables),
         installation_id=variables.get("INSTALLATION_ID"),
         join_approval=read_choice(variables, "JOIN_APPROVAL", JoinApproval.APPROVE_JOIN),
-        jobset_provider=_jobset_provider(variables),
+        slice_provider=_slice_provider(variables),
         suspended_release=read_minutes(variables, "JOBSET_SUSPENDED_RELEASE_MINUTES"),
         lost_rebuild=read_minutes(variables, "JOBSET_LOST_REBUILD_MINUTES"),
         gke=_gke(variables),
@@ -112,10 +112,10 @@ def from_environment(environment: Mapping[str, str]) -> Settings:
     return settings
 
 
-def _jobset_provider(variables: Variables) -> str:
+def _slice_provider(variables: Variables) -> str:
     provider = variables.get("JOBSET_PROVIDER")
-    if provider and provider not in JOBSET_PROVIDERS:
-        choices = " or ".join(JOBSET_PROVIDERS)
+    if provider and provider not in SLICE_PROVIDERS:
+        choices = " or ".join(SLICE_PROVIDERS)
         variables.reject("JOBSET_PROVIDER", f"{choices}, or empty: no slices are created then")
     return provider
 

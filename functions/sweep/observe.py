@@ -41,7 +41,7 @@ class ObservedGroups:
 def observe(work: Work) -> ObservedGroups:
     """List the groups, and the requests for certificates if VMs join with tokens."""
     settings: Settings = work.settings
-    jobset_steps = routes.JOBSET_STEPS if settings.jobset_provider else ()
+    jobset_steps = routes.JOBSET_STEPS if settings.slice_provider else ()
     cluster_id = work.cluster.get_cluster_id()
     try:
         found = list(work.cluster.list_groups())

@@ -67,7 +67,7 @@ def open_slices(invocation: Invocation, is_first_observation: bool) -> SliceWork
     another cluster, and `CallError`."""
     runtime, trigger = invocation.runtime, invocation.trigger
     settings: Settings = runtime.settings
-    if not settings.jobset_provider:
+    if not settings.slice_provider:
         raise NothingToDo("SwitchedOff")
     if isinstance(trigger, LogTrigger):
         gke, event = settings.gke, trigger.event

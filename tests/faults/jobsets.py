@@ -12,8 +12,8 @@ from tests.support.harness import Harness
 
 GROUPS = "/apis/tpu.google.com/v1alpha1/tpunodegroups"
 SETTINGS: dict[str, dict[str, Any]] = {
-    TPU_NODE_GROUP: {"jobset_provider": TPU_NODE_GROUP},
-    GKE: {"jobset_provider": GKE, "gke": POOL_SETTINGS},
+    TPU_NODE_GROUP: {"slice_provider": TPU_NODE_GROUP},
+    GKE: {"slice_provider": GKE, "gke": POOL_SETTINGS},
 }
 
 

@@ -112,7 +112,7 @@ class Mutator:
 @pytest.fixture(scope="module")
 def harness() -> Harness:
     """A simulation with a Ready slice and a JobSet that runs on a node pool."""
-    harness = Harness(slices={"jobset_provider": GKE, "gke": SETTINGS})
+    harness = Harness(slices={"slice_provider": GKE, "gke": SETTINGS})
     apply_options(harness)
     harness.jobsets.behaviour = RUNS_FOREVER
     helpers.ready_slice(harness, manifest())

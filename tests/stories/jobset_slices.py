@@ -20,7 +20,7 @@ from tests.support.jobset_objects import NAMESPACE
 
 def new_harness(settings: dict[str, Any] | None = None, options: Options | None = None) -> Harness:
     """A simulation in which JobSets get slices."""
-    slices = {"jobset_provider": TPU_NODE_GROUP, **(settings or {})}
+    slices = {"slice_provider": TPU_NODE_GROUP, **(settings or {})}
     harness = Harness(options, slices=slices)
     apply_options(harness)
     return harness

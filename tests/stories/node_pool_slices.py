@@ -23,7 +23,7 @@ CREATING = (
 
 def new_harness(options: Options | None = None) -> Harness:
     """A simulation in which JobSets get node pools."""
-    harness = Harness(options, slices={"jobset_provider": GKE, "gke": SETTINGS})
+    harness = Harness(options, slices={"slice_provider": GKE, "gke": SETTINGS})
     apply_options(harness)
     return harness
 

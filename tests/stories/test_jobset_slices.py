@@ -665,7 +665,7 @@ OWNER = {
 
 
 def test_without_a_provider_nothing_is_done() -> None:
-    harness = new_harness({"jobset_provider": ""})
+    harness = new_harness({"slice_provider": ""})
     post(harness)
     harness.run_for(10 * MINUTE)
     assert harness.leftovers() == []

@@ -47,7 +47,7 @@ class Kept:
     """The slices that are kept for units. Each is there as soon as a Pod asks for it."""
 
     def __init__(self, behaviour: PodBehaviour = RUNS) -> None:
-        self.harness = Harness(slices={"jobset_provider": TPU_NODE_GROUP})
+        self.harness = Harness(slices={"slice_provider": TPU_NODE_GROUP})
         self.harness.jobsets.behaviour = behaviour
         self.slices: dict[Unit, list[str]] = {}
         self.bought = 0

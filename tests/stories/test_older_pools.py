@@ -240,7 +240,7 @@ def test_the_guide_deletes_everything_that_the_other_has_installed_and_its_webho
 def test_during_the_migration_a_jobset_keeps_running_and_can_restart(
     has_admission: bool,
 ) -> None:
-    harness = Harness(slices={"jobset_provider": "", "gke": None})
+    harness = Harness(slices={"slice_provider": "", "gke": None})
     if not has_admission:
         harness.jobsets.controllers -= {Controller.JOB_SELECTOR}
     harness.jobsets.behaviour = RUNS_FOREVER
@@ -253,7 +253,7 @@ def test_during_the_migration_a_jobset_keeps_running_and_can_restart(
     assert '`jobset_provider = "gke"`' in install
     assert "`admit-jobs`" in install
     apply_options(harness)
-    harness.configure(jobset_provider=GKE, gke=SETTINGS)
+    harness.configure(slice_provider=GKE, gke=SETTINGS)
     harness.jobsets.controllers |= {Controller.JOB_SELECTOR}
     harness.run_for(10 * MINUTE)
     assert (are_running(harness), pools(harness)) == (True, [OLDER])

@@ -111,7 +111,7 @@ VALID: dict[str, tuple[dict[str, str], Settings]] = {
         },
         replace(
             MINIMAL_SETTINGS,
-            jobset_provider="tpu-node-group",
+            slice_provider="tpu-node-group",
             suspended_release=timedelta(minutes=90),
             lost_rebuild=timedelta(minutes=10),
         ),

@@ -569,7 +569,7 @@ def listing(
 ) -> Work:
     nothing: Any = None
     return Work(
-        settings=replace(SETTINGS, join_approval=approval, jobset_provider=provider),
+        settings=replace(SETTINGS, join_approval=approval, slice_provider=provider),
         gce=nothing,
         cluster=cast("Cluster", Listing(groups, requests)),
         publish=nothing,
