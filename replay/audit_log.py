@@ -35,7 +35,7 @@ def read_filters(settings: Settings) -> dict[str, str]:
     """The filters of the sinks that this installation has, by step."""
     filters = {path.stem: path.read_text() for path in sorted(FILTERS.glob("*.txt"))}
     if settings.slice_provider != GKE:
-        for step in routes.JOBSET_STEPS:
+        for step in routes.SLICE_STEPS:
             filters.pop(step, None)
     return filters
 

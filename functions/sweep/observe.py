@@ -41,21 +41,21 @@ class ObservedGroups:
 def observe(work: Work) -> ObservedGroups:
     """List the groups, and the requests for certificates if VMs join with tokens."""
     settings: Settings = work.settings
-    jobset_steps = routes.JOBSET_STEPS if settings.slice_provider else ()
+    slice_steps = routes.SLICE_STEPS if settings.slice_provider else ()
     cluster_id = work.cluster.get_cluster_id()
     try:
         found = list(work.cluster.list_groups())
     except (CallError, OutOfTimeError) as error:
         # The message is retried. Of the attempts that fail here, only the first triggers the steps of
         # JobSets; the one that succeeds triggers them once more.
-        steps = () if work.is_repetition else jobset_steps
+        steps = () if work.is_repetition else slice_steps
         return ObservedGroups((), work.trigger.at, steps, failure=error)
     groups, unparsable = parse_groups(found, cluster_id)
     # Only if the groups could be listed: otherwise the message is retried, and leaks would be logged by
     # each attempt.
     at = work.trigger.at
     leak_steps = (routes.REPORT_LEAKS,) if at.minute == LEAKS_MINUTE else ()
-    observed = ObservedGroups(groups, at, (*jobset_steps, *leak_steps), unparsable)
+    observed = ObservedGroups(groups, at, (*slice_steps, *leak_steps), unparsable)
     join_with_tokens = any(
         isinstance(one, NodeGroup) and one.spec.joins_with_tokens for one in groups
     )

@@ -64,11 +64,11 @@ STEPS = (
     "report_leaks",
 )
 """The entry points of ``main.py``."""
-JOBSET_STEPS = ("provision_slice", "release_slice")
+SLICE_STEPS = ("provision_slice", "release_slice")
 """The steps that create slices for JobSets."""
 SLICES = (TPU_NODE_GROUP, GKE) = ("tpu-node-group", "gke")
 """The kinds of slices that JobSets can get."""
-IDENTITIES = (*(step.replace("_", "-") for step in (*STEPS, *JOBSET_STEPS)), "relay")
+IDENTITIES = (*(step.replace("_", "-") for step in (*STEPS, *SLICE_STEPS)), "relay")
 ROOT = Path(__file__).resolve().parents[2]
 LOG = "log"
 """The file with the output of all subprocesses."""
@@ -189,7 +189,7 @@ class Setup:
     @property
     def steps(self) -> tuple[str, ...]:
         """The steps that run."""
-        return (*STEPS, *JOBSET_STEPS) if self.slices else STEPS
+        return (*STEPS, *SLICE_STEPS) if self.slices else STEPS
 
     @property
     def identities(self) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from local.run.supervisor import JOBSET_STEPS, STEPS
+from local.run.supervisor import SLICE_STEPS, STEPS
 
 _TIME_WIDTH = 9
 _ACTOR_WIDTH = 16
@@ -19,7 +19,7 @@ _STYLES = {
     "relay": "cyan",
     "scheduler": "cyan",
     "demo": "magenta",
-    **dict.fromkeys((*STEPS, *JOBSET_STEPS), "green"),
+    **dict.fromkeys((*STEPS, *SLICE_STEPS), "green"),
     "compute engine": "blue",
     "GKE": "blue",
     "kubernetes": "yellow",

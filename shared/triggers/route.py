@@ -51,13 +51,13 @@ class Route:
 
     ``causes``: the kinds of its messages, each with the causes that this system publishes. Only the kind
     decides: another version may publish other causes. ``ends``: its entries of the audit log.
-    ``is_of_jobsets``: the step exists only where JobSets get slices.
+    ``is_of_slices``: the step exists only where workloads get slices.
     """
 
     step: str
     causes: Mapping[str, tuple[Cause, ...]]
     ends: tuple[Ends, ...] = ()
-    is_of_jobsets: bool = False
+    is_of_slices: bool = False
 
     def accepts(self, trigger: Trigger) -> bool:
         """Whether a trigger is for this step."""

@@ -104,7 +104,7 @@ _TABLE = (
         PROVISION_SLICE,
         {POD_KIND: (Cause.UNSCHEDULABLE, Cause.RESYNC), **_AT_A_TIME},
         (Ends("container.nodePools", ("create", "delete")),),
-        is_of_jobsets=True,
+        is_of_slices=True,
     ),
     Route(
         RELEASE_SLICE,
@@ -117,15 +117,15 @@ _TABLE = (
             Ends("container.nodePools", ("create", "delete")),
             Ends("container.nodePools", ("update",), Result.FAILED),
         ),
-        is_of_jobsets=True,
+        is_of_slices=True,
     ),
 )
 
 ROUTES = {route.step: route for route in _TABLE}
 
-STEPS = tuple(step for step, route in ROUTES.items() if not route.is_of_jobsets)
+STEPS = tuple(step for step, route in ROUTES.items() if not route.is_of_slices)
 """The steps of every installation."""
-JOBSET_STEPS = tuple(step for step, route in ROUTES.items() if route.is_of_jobsets)
-"""The steps that give JobSets their slices, where that is switched on."""
+SLICE_STEPS = tuple(step for step, route in ROUTES.items() if route.is_of_slices)
+"""The steps that give workloads their slices, where that is switched on."""
 GROUP_STEPS = tuple(step for step, route in ROUTES.items() if KIND in route.causes)
 """The steps with messages about TPUNodeGroups."""

@@ -31,7 +31,7 @@ from local.pubsub.tokens import PushTokens
 from local.vm.conversation import Bearer, Identity
 from local.vm.kubelet import KubeletBehaviour
 from local.vm.transport import InProcess
-from shared.triggers.routes import JOBSET_STEPS, ROUTES, STEPS
+from shared.triggers.routes import ROUTES, SLICE_STEPS, STEPS
 from tests.bundle.bundle import ROOT, copy_uploaded, list_uploaded, make_environment, pip, run
 from tests.real.relay.waiting import until
 from tests.support.loopback import Google, MetadataServer, TrustsGoogle, encode_ca, is_id_token
@@ -115,7 +115,7 @@ class Deployment:
 
     def _jobsets(self, step: str) -> dict[str, str]:
         """The additional variables of steps of JobSets, with node pools of GKE."""
-        if step not in JOBSET_STEPS:
+        if step not in SLICE_STEPS:
             return {}
         engine = container_engine.simulate(
             LoopClock(self.bench.loop),
@@ -182,7 +182,7 @@ def post(url: str, body: bytes, token: str = "") -> tuple[int, str]:
 
 def make_message(bench: Bench, step: str) -> bytes:
     """A push for which the step calls the cluster and the cloud."""
-    if step in JOBSET_STEPS:
+    if step in SLICE_STEPS:
         return push({"version": 1, "kind": "Sweep"})
     return make_group(bench, step.replace("_", "-"), step)
 
@@ -204,7 +204,7 @@ def test_each_step_works_with_the_deployed_files_and_packages(
     lines = [json.loads(line) for line in log.read_text().splitlines()]
     assert [line["severity"] for line in lines] == ["INFO", "WARNING", "WARNING"]
     assert lines[0]["calls"]["kubernetes"] > 0
-    if step in JOBSET_STEPS:
+    if step in SLICE_STEPS:
         assert lines[0]["decision"] == "Swept"
     if step == "release_slice":
         assert lines[0]["slices"] == 0, "the step lists the node pools of GKE"

@@ -25,7 +25,7 @@ from local.cloud.simulation import Options
 from local.jobsets import PodBehaviour
 from shared.frame.execution import ACKNOWLEDGED, TRY_AGAIN
 from shared.settings import GKE, TPU_NODE_GROUP
-from shared.triggers.routes import JOBSET_STEPS
+from shared.triggers.routes import SLICE_STEPS
 from tests.faults.crashes import (
     Outcome,
     Point,
@@ -218,7 +218,7 @@ def case(request: pytest.FixtureRequest, undisturbed: dict[Any, Outcome]) -> Cas
     provider, scenario = request.param
     if request.param not in undisturbed:
         undisturbed[request.param] = run_scenario(
-            scenario, make=partial(new_harness, provider, scenario), steps=JOBSET_STEPS
+            scenario, make=partial(new_harness, provider, scenario), steps=SLICE_STEPS
         )
     baseline = undisturbed[request.param]
     assert baseline.leftovers == []
@@ -230,7 +230,7 @@ def check_kills(case: Case, points: list[Point]) -> list[str]:
     failures = []
     for point in points:
         outcome = run_scenario(
-            case.scenario, point, partial(new_harness, case.provider, case.scenario), JOBSET_STEPS
+            case.scenario, point, partial(new_harness, case.provider, case.scenario), SLICE_STEPS
         )
         assert point.is_reached
         failures += [
@@ -275,7 +275,7 @@ def check_duplicates(case: Case, numbers: list[int]) -> list[str]:
     for point in map(duplicates.Point, numbers):
         duplicating = duplicates.DuplicatingHarness
         make = partial(new_harness, case.provider, case.scenario, duplicating)
-        outcome = duplicates.run_duplicated(case.scenario, point, make, JOBSET_STEPS)
+        outcome = duplicates.run_duplicated(case.scenario, point, make, SLICE_STEPS)
         failures += [
             f"{point.index} {point.call}: {x}" for x in differences(case.baseline, outcome)
         ]

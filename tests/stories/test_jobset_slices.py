@@ -12,7 +12,7 @@ from local.cloud.simulation import Options
 from local.jobsets import Controller
 from shared.frame.step import handle
 from shared.triggers.message import Cause, Message
-from shared.triggers.routes import JOBSET_STEPS
+from shared.triggers.routes import SLICE_STEPS
 from tests.stories import helpers
 from tests.stories.helpers import HOUR, MINUTE
 from tests.stories.jobset_slices import marks, new_harness, post, selecting, until_running
@@ -669,7 +669,7 @@ def test_without_a_provider_nothing_is_done() -> None:
     post(harness)
     harness.run_for(10 * MINUTE)
     assert harness.leftovers() == []
-    lines = [line for line in harness.log.lines if line["step"] in JOBSET_STEPS]
+    lines = [line for line in harness.log.lines if line["step"] in SLICE_STEPS]
     assert {line["decision"] for line in lines} == {"SwitchedOff"}
     assert {line["trigger"] for line in lines} == {"Unschedulable"}
 

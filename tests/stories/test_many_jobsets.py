@@ -17,7 +17,7 @@ from local import pubsub
 from local.cloud.simulation import Options, identity
 from local.gke.timings import OPERATION_S
 from local.jobsets import PodBehaviour
-from shared.triggers.routes import JOBSET_STEPS
+from shared.triggers.routes import SLICE_STEPS
 from tests.stories.helpers import HOUR, MINUTE, PrintFigure
 from tests.stories.jobset_slices import new_harness
 from tests.stories.jobsets import JOBSETS, RUNS_FOREVER, apply, phases, until
@@ -43,7 +43,7 @@ POLL_EVERY_S, WORKERS = 5, 3
 def calls(harness: Harness) -> int:
     """The number of calls of both steps to the API server."""
     by_user = harness.simulation.kube.calls.by_user
-    return sum(by_user[identity(step.replace("_", "-")).name] for step in JOBSET_STEPS)
+    return sum(by_user[identity(step.replace("_", "-")).name] for step in SLICE_STEPS)
 
 
 def begin(harness: Harness, count: int = COUNT) -> None:

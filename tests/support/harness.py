@@ -42,7 +42,7 @@ from shared.ports.kubernetes.connection import Connection
 from shared.runtime import find_refusal
 from shared.settings import Settings
 from shared.triggers.message import Message
-from shared.triggers.routes import JOBSET_STEPS, ROUTES, STEPS
+from shared.triggers.routes import ROUTES, SLICE_STEPS, STEPS
 from tests.support import turns
 
 ROOT = Path(__file__).parents[2]
@@ -266,7 +266,7 @@ class Harness:
         ``slices``: settings with which JobSets get slices; by default there are no JobSets.
         """
         self.callers = callers or {}
-        self.steps = STEPS if slices is None else (*STEPS, *JOBSET_STEPS)
+        self.steps = STEPS if slices is None else (*STEPS, *SLICE_STEPS)
         options = options or Options()
         self.clock, cluster = _clusters.start(options)
         self.hooks = Hooks()

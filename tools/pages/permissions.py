@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from shared.triggers.routes import JOBSET_STEPS, ROUTES
+from shared.triggers.routes import ROUTES, SLICE_STEPS
 from tools.pages.markdown import ROOT, render_table
 
 PERMISSIONS = ROOT / "infra" / "terraform" / "permissions.yaml"
@@ -113,7 +113,7 @@ def render() -> str:
 
 def _cloud(permissions: dict[str, Any]) -> Iterator[str]:
     for part in (*ROUTES, "relay"):
-        places = _WHERE_OF_JOBSETS if part in JOBSET_STEPS else _WHERE
+        places = _WHERE_OF_JOBSETS if part in SLICE_STEPS else _WHERE
         rows = [
             (f"`{permission}`", where, reason)
             for scope, where in places.items()

@@ -22,7 +22,7 @@ import requests
 import yaml
 
 from local.base.ports import find_free_ports
-from local.run.supervisor import JOBSET_STEPS, STEPS
+from local.run.supervisor import SLICE_STEPS, STEPS
 from shared.triggers import routes
 from tests.processes.program import STARTED, TIMEOUT_S, Local, Program, running
 from tests.support.harness import ROOT
@@ -272,7 +272,7 @@ def test_requests_without_pubsubs_token_are_rejected_by_functions(local: Local) 
         for command in commands
         if (found := re.search(r"--target (\w+) .*--port (\d+)", command))
     }
-    assert set(ports) == {*STEPS, *JOBSET_STEPS}
+    assert set(ports) == {*STEPS, *SLICE_STEPS}
     assert {post_to_function(port, "Bearer e30.e30.e30") for port in ports.values()} == {401}
 
 
@@ -317,4 +317,4 @@ def test_killing_it_ends_its_processes(tmp_path: Path) -> None:
 
 
 def test_every_step_runs() -> None:
-    assert (STEPS, JOBSET_STEPS) == (routes.STEPS, routes.JOBSET_STEPS)
+    assert (STEPS, SLICE_STEPS) == (routes.STEPS, routes.SLICE_STEPS)

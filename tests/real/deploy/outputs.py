@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from shared.triggers.routes import JOBSET_STEPS, STEPS
+from shared.triggers.routes import SLICE_STEPS, STEPS
 
 PROJECT = "my-gcp-project"
 AUDIENCE = "my-cluster"
@@ -21,7 +21,7 @@ BUILDER = (
     f"projects/{PROJECT}/serviceAccounts/tpu-functions-builder@{PROJECT}.iam.gserviceaccount.com"
 )
 ACCOUNTS = [step.replace("_", "-") for step in STEPS]
-ACCOUNTS_WITH_JOBSETS = [*ACCOUNTS, *(step.replace("_", "-") for step in JOBSET_STEPS)]
+ACCOUNTS_WITH_JOBSETS = [*ACCOUNTS, *(step.replace("_", "-") for step in SLICE_STEPS)]
 EMAILS = {
     name: f"tpu-functions-{name}@{PROJECT}.iam.gserviceaccount.com"
     for name in ACCOUNTS_WITH_JOBSETS

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 
-from shared.triggers.routes import JOBSET_STEPS, STEPS
+from shared.triggers.routes import SLICE_STEPS, STEPS
 
 PROGRAM = """
 import json
@@ -35,7 +35,7 @@ print(compute_v1.AcceleratorTypesClient.__name__)
 
 def test_a_step_imports_no_cloud_library_until_its_first_message_and_never_a_whole_one() -> None:
     """One process imports all steps, so that each library is attributed to the first step with it."""
-    steps = [*STEPS, *JOBSET_STEPS]
+    steps = [*STEPS, *SLICE_STEPS]
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, *steps], capture_output=True, text=True, check=True
     )

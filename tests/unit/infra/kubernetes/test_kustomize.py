@@ -20,7 +20,7 @@ from local.kube import KubeApi
 from relay.settings import read_settings
 from shared.base.names import BOOTSTRAP_GROUP
 from shared.node_groups.bootstrap import KUBEADM_GROUP
-from shared.triggers.routes import JOBSET_STEPS
+from shared.triggers.routes import SLICE_STEPS
 from tests.support.admission import evaluate, refusal
 from tests.support.overlays import COMPONENTS, EXAMPLE, KUBERNETES, NAMES, write_overlay
 from tests.unit.infra.kubernetes.kubectl import KUBECTL, USERS
@@ -296,7 +296,7 @@ def test_a_missing_name_is_an_error(tmp_path: Path) -> None:
 
 # JobSets
 
-SLICE_USERS = [step.replace("_", "-") for step in JOBSET_STEPS]
+SLICE_USERS = [step.replace("_", "-") for step in SLICE_STEPS]
 OF_JOBSETS = ("jobsets", "jobsets-node-groups")
 OF_WORKLOADS = ("jobsets", "workloads", "jobsets-node-groups")
 

@@ -22,7 +22,7 @@ from shared.base.names import topic_id
 from shared.frame.step import MAX_OBSERVATIONS, SECONDS_FOR_CALLS
 from shared.triggers.decode import decode
 from shared.triggers.message import SWEEP_KIND
-from shared.triggers.routes import JOBSET_STEPS, ROUTES, STEPS
+from shared.triggers.routes import ROUTES, SLICE_STEPS, STEPS
 from tests.unit.infra.terraform.terraform_module import (
     MODULE,
     ROOT,
@@ -92,7 +92,7 @@ def test_the_module_has_the_steps_of_the_product() -> None:
     assert found is not None
     assert more is not None
     assert tuple(json.loads(f"[{found[1]}]")) == STEPS
-    assert tuple(json.loads(f"[{more[1]}]")) == JOBSET_STEPS
+    assert tuple(json.loads(f"[{more[1]}]")) == SLICE_STEPS
 
 
 @pytest.mark.parametrize(
@@ -325,7 +325,7 @@ def test_the_permissions_table_has_the_steps_and_the_relay() -> None:
     places = {"project", "named", "vm_service_account", "subnetwork", "stolen", "topics"}
     assert all(PERMISSIONS[step].keys() == places for step in STEPS)
     places |= {"node_service_account"}
-    assert all(PERMISSIONS[step].keys() == places for step in JOBSET_STEPS)
+    assert all(PERMISSIONS[step].keys() == places for step in SLICE_STEPS)
 
 
 def test_the_relay_may_publish_to_the_topics_that_it_writes_to() -> None:

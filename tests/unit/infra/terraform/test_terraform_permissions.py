@@ -28,7 +28,7 @@ from shared.ports.gke import GkeClient
 from shared.slices.by_node_pool.provider import NodePools
 from shared.slices.provider import Slice
 from shared.triggers import routes
-from shared.triggers.routes import JOBSET_STEPS, ROUTES, STEPS
+from shared.triggers.routes import ROUTES, SLICE_STEPS, STEPS
 from tests.stories import helpers
 from tests.stories.helpers import HOUR, MINUTE, NAME
 from tests.support.harness import Harness
@@ -294,7 +294,7 @@ def use_pools(gke: Gke, step: str) -> None:
     pools.delete(existing)
 
 
-@pytest.mark.parametrize("step", JOBSET_STEPS)
+@pytest.mark.parametrize("step", SLICE_STEPS)
 def test_a_step_of_jobsets_has_exactly_the_permissions_on_gke_that_it_uses(step: str) -> None:
     granted = {*PERMISSIONS[step]["project"], *PERMISSIONS[step]["node_service_account"]}
     permissions = RecordingPermissions(granted)
