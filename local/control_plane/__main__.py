@@ -1,5 +1,7 @@
 """Prepares a real control plane for the tests, with JobSet and LeaderWorkerSet (``make control-plane``).
 
+With --kueue, Kueue is built as well, for `make test-all`.
+
 Prints the source of the control plane: TEST_KUBECONFIG, KUBEBUILDER_ASSETS, PATH, or a cached build with
 Go. With --run, an empty control plane then runs until Ctrl-C.
 """
@@ -12,6 +14,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from local.control_plane import jobset_crd, plane, workload_controllers
 from local.control_plane.binaries import NAMES, Binaries, Unavailable, can_build, obtain
@@ -21,6 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit code."""
     parser = argparse.ArgumentParser(prog="make control-plane", description=__doc__)
     parser.add_argument("--run", action="store_true", help="start it, and serve until Ctrl-C")
+    parser.add_argument("--kueue", action="store_true", help="also build Kueue, for make test-all")
     options = parser.parse_args(arguments)
     try:
         path = os.environ.get("TEST_KUBECONFIG")
@@ -31,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 0
         binaries = obtain(os.environ, lambda line: print(line, flush=True))
         _show(binaries)
-        _obtain_controllers(binaries)
+        _obtain_controllers(binaries, builds_kueue=options.kueue)
         if options.run:
             with plane.start(binaries) as started:
                 print(f"\nexport KUBECONFIG={started.kubeconfig}\n\nCtrl-C stops it.", flush=True)
@@ -45,13 +49,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _obtain_controllers(binaries: Binaries) -> None:
+def _obtain_controllers(binaries: Binaries, *, builds_kueue: bool) -> None:
+    def obtain_all(*controllers: workload_controllers.WorkloadController) -> Path:
+        print_text = lambda line: print(line, flush=True)  # noqa: E731
+        return workload_controllers.obtain(os.environ, binaries, print_text, controllers)
+
     try:
         jobset_crd.obtain(os.environ)
-        found = workload_controllers.obtain(
-            os.environ, binaries, lambda line: print(line, flush=True)
-        )
-        print(f"JobSet and LeaderWorkerSet: {found}")
+        print(f"JobSet and LeaderWorkerSet: {obtain_all(*workload_controllers.CONTROLLERS)}")
+        if builds_kueue:
+            print(f"Kueue: {obtain_all(workload_controllers.KUEUE)}")
     except Unavailable as error:
         if can_build():
             raise

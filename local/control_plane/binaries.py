@@ -149,13 +149,13 @@ def _version_flags() -> list[str]:
 
 
 def go_build(
-    module: str,
+    module: str | Path,
     packages: Mapping[str, str],
     output: str,
     print_text: Print,
     linker_flags: Sequence[str] = (),
 ) -> None:
-    """Build programs of the module in a folder beside this file; ``packages`` by their names.
+    """Build programs of the module in a folder, or beside this file; ``packages`` by their names.
 
     Raises `Unavailable`.
     """
@@ -173,11 +173,11 @@ def go_build(
         )
     if done.returncode:
         last = "\n".join(done.stderr.splitlines()[-20:])
-        raise Unavailable(f"go could not build {names} in local/control_plane/{module}:\n{last}")
+        raise Unavailable(f"go could not build {names} in {HERE / module}:\n{last}")
 
 
-def download(module: str) -> Path:
-    """Return the folder with the files of a module that ``kubernetes/go.mod`` pins.
+def download(module: str, part: str = "kubernetes") -> Path:
+    """Return the folder with the files of a module that a ``go.mod`` beside this file pins.
 
     Raises `Unavailable`.
     """
@@ -186,7 +186,7 @@ def download(module: str) -> Path:
     try:
         done = subprocess.run(
             ["go", "mod", "download", "-json", module],
-            cwd=HERE / "kubernetes",
+            cwd=HERE / part,
             env={**os.environ, **GO_SETTINGS},
             capture_output=True,
             text=True,

@@ -1,20 +1,23 @@
-"""The controllers of JobSet and LeaderWorkerSet, with their webhooks, beside a control plane of `plane`.
+"""The controllers of JobSet, LeaderWorkerSet and Kueue, with their webhooks, beside a control plane.
 
-They are built from the Go module of the control plane's programs and cached like them, together with the
-manifests of their installation (``config/default``). Here, a controller is a process instead of a Pod:
-with the ServiceAccount and the permissions of the manifests, a certificate that is issued here, and
-webhooks that the API server calls by URL. Its management of certificates and leader election are off.
+Those of JobSet and LeaderWorkerSet are built from the Go module of the control plane's programs;
+Kueue's from ``kueue/go.mod``, because it raises dependencies of the API server. They are cached like
+those programs, with the manifests of their installation (``config/default``). Here, a controller is a
+process instead of a Pod: with the ServiceAccount and the permissions of the manifests, a certificate
+that is issued here, and webhooks that the API server calls by URL. Its management of certificates,
+leader election, metrics and aggregated APIs are off.
 """
 
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import tempfile
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -25,6 +28,7 @@ from local.base.access import encode
 from local.base.kubeconfig import kubeconfig
 from local.base.ports import LOOPBACK, find_free_ports
 from local.control_plane.binaries import (
+    HERE,
     Binaries,
     Print,
     Unavailable,
@@ -38,10 +42,11 @@ from local.kube import CertificateAuthority
 
 Document = dict[str, Any]
 
-_IN_PODS = {"ConfigMap", "Deployment", "Secret", "Service"}
+_IN_PODS = {"APIService", "ConfigMap", "Deployment", "Secret", "Service"}
 """What the processes do not need."""
 _WEBHOOKS = "WebhookConfiguration"
 _TOKEN_LIFE_S = 24 * 3600
+_METRICS_FOLDER = '"/etc/kueue/metrics/certs"'
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
@@ -50,6 +55,7 @@ class WorkloadController:
     """A controller: the names of its program, Go module and package, and its kind.
 
     ``probe`` is the spec of an object of its kind, in which its webhook sets the field ``default``.
+    ``part`` is the folder of the ``go.mod`` that pins it, ``settings`` and ``flags`` are its own.
     """
 
     name: str
@@ -59,6 +65,9 @@ class WorkloadController:
     kind: str
     probe: Mapping[str, Any]
     default: str
+    part: str = "kubernetes"
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    flags: tuple[str, ...] = ()
 
     @property
     def namespace(self) -> str:
@@ -90,40 +99,92 @@ LWS = WorkloadController(
     probe={"leaderWorkerTemplate": {"workerTemplate": _POD}},
     default="networkConfig",
 )
+KUEUE = WorkloadController(
+    name="kueue",
+    module="sigs.k8s.io/kueue",
+    package="sigs.k8s.io/kueue/cmd/kueue",
+    api_version="kueue.x-k8s.io/v1beta2",
+    kind="Workload",
+    probe={"podSets": [{"name": "main", "count": 1, "template": _POD}]},
+    default="active",
+    part="kueue",
+    settings={
+        "apiVersion": "config.kueue.x-k8s.io/v1beta2",
+        "integrations": {
+            "frameworks": [
+                *("batch/job", "jobset.x-k8s.io/jobset", "pod", "statefulset"),
+                "leaderworkerset.x-k8s.io/leaderworkerset",
+            ]
+        },
+    },
+    flags=("--feature-gates=VisibilityOnDemand=false",),
+)
+"""It watches only kinds whose definitions it finds when it starts."""
 CONTROLLERS = (JOBSET, LWS)
+"""The controllers that `make control-plane` builds."""
 
 
-def find(environment: Mapping[str, str]) -> Path | None:
+def find(
+    environment: Mapping[str, str], controllers: Sequence[WorkloadController] = CONTROLLERS
+) -> Path | None:
     """Return the folder of the programs and manifests, without a build."""
-    built = folder_in_cache(environment, "workload-controllers", "kubernetes")
+    built = _cache(environment, controllers)
     return built if built.is_dir() else None
 
 
-def obtain(environment: Mapping[str, str], binaries: Binaries, print_text: Print) -> Path:
+def obtain(
+    environment: Mapping[str, str],
+    binaries: Binaries,
+    print_text: Print,
+    controllers: Sequence[WorkloadController] = CONTROLLERS,
+) -> Path:
     """Find the folder, or build what is in it; kubectl of ``binaries`` renders the manifests.
 
-    Raises `Unavailable` if it is not found and cannot be built.
+    ``controllers`` are `CONTROLLERS`, or `KUEUE` alone. Raises `Unavailable` if the folder is not found
+    and cannot be built.
     """
-    found = find(environment)
+    found = find(environment, controllers)
     if found is not None:
         return found
     if not can_build():
-        raise Unavailable("the controllers of JobSet and LeaderWorkerSet are not built; install Go")
-    target = folder_in_cache(environment, "workload-controllers", "kubernetes")
+        kinds = " and ".join(one.name for one in controllers)
+        raise Unavailable(f"the controllers of {kinds} are not built; install Go")
+    target = _cache(environment, controllers)
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix="building-") as folder:
         made = Path(folder) / "made"
         made.mkdir()
-        for one in CONTROLLERS:
-            go_build("kubernetes", {one.name: one.package}, str(made / one.name), print_text)
+        for one in controllers:
+            if one is KUEUE:
+                _build_kueue(Path(folder) / "source", made / one.name, print_text)
+            else:
+                go_build(one.part, {one.name: one.package}, str(made / one.name), print_text)
             _manifests(made, one).write_bytes(_render(one, binaries))
         if not target.is_dir():
             made.replace(target)
     return target
 
 
+def _cache(environment: Mapping[str, str], controllers: Sequence[WorkloadController]) -> Path:
+    name = "workload-controllers" if controllers == CONTROLLERS else controllers[0].name
+    return folder_in_cache(environment, name, controllers[0].part)
+
+
+def _build_kueue(source: Path, output: Path, print_text: Print) -> None:
+    """Build Kueue with the certificate of its webhooks for its metrics, too.
+
+    Without its own management of certificates it reads one from a folder in ``/etc``, even if it serves
+    no metrics.
+    """
+    shutil.copytree(HERE / KUEUE.part, source)
+    text = (download(KUEUE.module, KUEUE.part) / "cmd" / "kueue" / "main.go").read_text()
+    assert text.count(_METRICS_FOLDER) == 1, _METRICS_FOLDER
+    (source / "main.go").write_text(text.replace(_METRICS_FOLDER, "cfg.Webhook.CertDir"))
+    go_build(source, {KUEUE.name: "."}, str(output), print_text)
+
+
 def _render(controller: WorkloadController, binaries: Binaries) -> bytes:
-    folder = download(controller.module) / "config" / "default"
+    folder = download(controller.module, controller.part) / "config" / "default"
     done = subprocess.run(
         [binaries.path("kubectl"), "kustomize", str(folder)], capture_output=True, check=False
     )
@@ -147,6 +208,10 @@ def running(plane: OwnControlPlane, folder: Path, controller: WorkloadController
         for one in yaml.load_all(_manifests(folder, controller).read_text(), _LOADER)
         if one["kind"] not in _IN_PODS
     ]
+    for one in manifests:
+        # Only the stored version of its kinds is used, so no webhook converts them.
+        if one["kind"] == "CustomResourceDefinition":
+            one["spec"].pop("conversion", None)
     webhooks = [one for one in manifests if one["kind"].endswith(_WEBHOOKS)]
     _apply(plane, [one for one in manifests if one not in webhooks])
     # A controller that starts before its kinds are discovered tries again after ten seconds.
@@ -161,9 +226,7 @@ def running(plane: OwnControlPlane, folder: Path, controller: WorkloadController
         folder / controller.name,
         f"--kubeconfig={own}/kubeconfig",
         f"--config={config}",
-        "--metrics-bind-address=0",
-        f"--health-probe-bind-address={LOOPBACK}:{health_port}",
-        "--leader-elect=false",
+        *controller.flags,
     )
     try:
         plane.wait_until(lambda: _is_healthy(health_port), controller.name)
@@ -214,6 +277,10 @@ def _configure(
         "kind": "Configuration",
         "internalCertManagement": {"enable": False},
         "webhook": {"host": LOOPBACK, "port": ports[0], "certDir": str(own)},
+        "health": {"healthProbeBindAddress": f"{LOOPBACK}:{ports[1]}"},
+        "metrics": {"bindAddress": "0"},
+        "leaderElection": {"leaderElect": False},
+        **controller.settings,
     }
     for name, text in {
         "kubeconfig": json.dumps(kubeconfig(plane.server, plane.ca_pem, answer["status"]["token"])),

@@ -50,6 +50,14 @@ def get_workload_controllers() -> Path:
     return folder
 
 
+def get_kueue() -> Path:
+    """The folder of Kueue."""
+    folder = workload_controllers.find(os.environ, [workload_controllers.KUEUE])
+    if folder is None:
+        miss("Kueue is not built: run `make control-plane ARGS=--kueue`")
+    return folder
+
+
 @contextmanager
 def open_control_plane() -> Iterator[plane.ControlPlane]:
     """The cluster that TEST_KUBECONFIG names, or a new control plane."""

@@ -1,0 +1,177 @@
+"""JobSets, Jobs and LeaderWorkerSets in the queues of examples/jobset-kueue.yaml, with Kueue itself.
+
+The controllers and webhooks of Kueue, JobSet and LeaderWorkerSet are real; the rest is as in
+`tests.real.test_jobset_controller`. Kueue is built by ``make control-plane ARGS=--kueue``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from local.cluster.jobsets import label_jobset
+from local.cluster.manifests import GROUPS
+from local.control_plane import workload_controllers
+from local.control_plane.plane import OwnControlPlane
+from local.show.jobset_demo import OPTIONS, TEMPLATE
+from local.tests.real_parts import get_kueue, get_workload_controllers, open_own_control_plane
+from tests.real.pods import kubectl
+from tests.real.test_jobset_controller import EXAMPLE, PODS, WITHIN_S, Document, Life, living
+from tests.support.harness import ROOT
+
+pytestmark = [
+    pytest.mark.real,
+    pytest.mark.slow,
+    pytest.mark.processes,
+    pytest.mark.xdist_group("kueue"),
+]
+
+QUEUES = ROOT / "examples" / "jobset-kueue.yaml"
+ONE_SLICE = 8
+"""The chips of a slice of two hosts."""
+LABEL = "kueue.x-k8s.io"
+JOBSETS = workload_controllers.JOBSET.path
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[OwnControlPlane]:
+    """A cluster with the queues, where each has quota for one slice."""
+    folder, kueue = get_workload_controllers(), get_kueue()
+    with (
+        open_own_control_plane() as plane,
+        workload_controllers.running(plane, folder, workload_controllers.JOBSET),
+        workload_controllers.running(plane, folder, workload_controllers.LWS),
+        workload_controllers.running(plane, kueue, workload_controllers.KUEUE),
+    ):
+        for manifest in yaml.safe_load_all(QUEUES.read_text()):
+            for group in manifest.get("spec", {}).get("resourceGroups", ()):
+                group["flavors"][0]["resources"][0]["nominalQuota"] = ONE_SLICE
+            kubectl(plane, "apply", "-f", "-", stdin=json.dumps(manifest))
+        yield plane
+
+
+async def queue(life: Life, name: str, queue: str = "tpus", **labels: str) -> None:
+    """Create a JobSet of one Job of two hosts in a queue."""
+    manifest = label_jobset(yaml.safe_load(EXAMPLE.read_text()))
+    manifest["metadata"] |= {"name": name}
+    own = {f"{LABEL}/queue-name": queue, **{f"{LABEL}/{key}": one for key, one in labels.items()}}
+    manifest["metadata"].setdefault("labels", {}).update(own)
+    manifest["spec"]["replicatedJobs"][0]["replicas"] = 1
+    await life.ask("POST", JOBSETS, manifest)
+
+
+async def set_template(life: Life) -> None:
+    """Apply the template of slices."""
+    data = yaml.safe_load(TEMPLATE.read_text())["data"]
+    await life.ask("PATCH", OPTIONS, {"data": data})
+
+
+async def run(life: Life, name: str) -> dict[str, str]:
+    """Wait until the two Pods of a JobSet run, and no others; return their Nodes."""
+
+    def is_running(pods: list[Document]) -> bool:
+        phases = [one["status"]["phase"] for one in pods]
+        return phases == ["Running"] * 2 and all(
+            one["metadata"]["name"].startswith(name) for one in pods
+        )
+
+    await life.until(is_running, f"only {name} runs")
+    pods = await life.client.list(PODS)
+    return {one["spec"]["hostname"]: one["spec"]["nodeName"] for one in pods}
+
+
+async def is_suspended(life: Life, name: str) -> bool:
+    """Return whether a JobSet is suspended."""
+    found = await life.ask("GET", f"{JOBSETS}/{name}")
+    return bool(found["spec"]["suspend"])
+
+
+async def group_names(life: Life) -> set[str]:
+    """The names of the slices that exist."""
+    return {one["metadata"]["name"] for one in await life.client.list(GROUPS)}
+
+
+async def until_slices_are(life: Life, count: int) -> list[Document]:
+    """Wait until there is this number of slices; return them."""
+    found: list[Document] = []
+    async with asyncio.timeout(WITHIN_S):
+        while len(found := await life.client.list(GROUPS)) != count:
+            await asyncio.sleep(0.1)
+    return found
+
+
+async def leave_nothing(life: Life, *names: str) -> None:
+    """Delete JobSets and slices, and wait until nothing is left."""
+    for name in names:
+        await life.ask("DELETE", f"{JOBSETS}/{name}", {"propagationPolicy": "Foreground"})
+    await life.until(lambda pods: not pods, "the Pods are gone")
+    for group in await life.client.list(GROUPS):
+        await life.client.request("DELETE", f"{GROUPS}/{group['metadata']['name']}")
+    await life.until_slices_are_gone()
+
+
+async def test_a_second_jobset_waits_without_a_slice_until_the_first_has_ended(
+    cluster: OwnControlPlane, tmp_path: Path
+) -> None:
+    async with living(cluster, tmp_path) as life:
+        await set_template(life)
+        await queue(life, "first")
+        await run(life, "first")
+        await queue(life, "second")
+        slices = await group_names(life)
+        assert len(slices) == 1
+        assert await is_suspended(life, "second")
+        await life.end_pods("Succeeded")
+        await life.until(second_runs, "second runs")
+        # For half a minute, the slice of the first one exists beside it.
+        (left,) = await until_slices_are(life, 1)
+        assert left["metadata"]["name"] not in slices
+        await leave_nothing(life, "first", "second")
+
+
+def second_runs(pods: list[Document]) -> bool:
+    """Return whether both Pods of the second JobSet run."""
+    mine = [one for one in pods if one["metadata"]["name"].startswith("second")]
+    return [one["status"]["phase"] for one in mine] == ["Running"] * 2
+
+
+async def test_a_preempted_jobset_keeps_its_slice_and_is_resumed_there(
+    cluster: OwnControlPlane, tmp_path: Path
+) -> None:
+    async with living(cluster, tmp_path) as life:
+        await set_template(life)
+        await queue(life, "low")
+        nodes = await run(life, "low")
+        await queue(life, "high", **{"priority-class": "high"})
+        others = await run(life, "high")
+        assert await is_suspended(life, "low")
+        assert not set(nodes.values()) & set(others.values())
+        await until_slices_are(life, 2)
+        await life.ask("DELETE", f"{JOBSETS}/high", {"propagationPolicy": "Foreground"})
+        assert await run(life, "low") == nodes
+        await leave_nothing(life, "low")
+
+
+MODELS = {"tpus": "STANDARD", "tpus-reserved": "RESERVATION_BOUND", "tpus-spot": "SPOT"}
+"""How each queue buys."""
+
+
+async def test_the_queue_determines_how_the_slice_is_bought(
+    cluster: OwnControlPlane, tmp_path: Path
+) -> None:
+    async with living(cluster, tmp_path) as life:
+        await set_template(life)
+        for name in MODELS:
+            await queue(life, name, name)
+        found = {
+            group["metadata"]["name"].rpartition("-")[0]: group["spec"]["instanceConfig"]
+            for group in await until_slices_are(life, 3)
+        }
+        assert {name: one["provisioningModel"] for name, one in found.items()} == MODELS
+        assert [name for name, one in found.items() if "reservation" in one] == ["tpus-reserved"]
+        await leave_nothing(life, *MODELS)
