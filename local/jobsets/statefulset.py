@@ -64,7 +64,10 @@ def step(stateful_set: Document, pods: Sequence[Document], _now: datetime) -> It
 def _update(
     stateful_set: Document, names: Sequence[str], present: Mapping[str, Document]
 ) -> Iterator[Call]:
-    """Delete Pods of an older template, the last first, while not too many are unavailable."""
+    """Delete the last Pod of an older template, unless another one is unavailable.
+
+    ``maxUnavailable`` has no effect: its feature gate, MaxUnavailableStatefulSet, is off by default.
+    """
     strategy = (stateful_set["spec"].get("updateStrategy") or {}).get("rollingUpdate") or {}
     old = [
         name
@@ -72,11 +75,8 @@ def _update(
         if name in present and _find_revision(present[name]) != _revision(stateful_set)
     ]
     away = [name for name in names if name not in present or not is_true(present[name], "Ready")]
-    room = int(strategy.get("maxUnavailable", 1)) - sum(name not in old for name in away)
-    for name in reversed(old):
-        if room > 0 and not is_deleting(present[name]):
-            yield delete(PODS, present[name])
-        room -= 1
+    if all(name in old for name in away) and old and not is_deleting(present[old[-1]]):
+        yield delete(PODS, present[old[-1]])
 
 
 def _revision(stateful_set: Document) -> str:

@@ -109,9 +109,11 @@ def test_without_restarts_of_groups_only_the_deleted_pod_is_created_again() -> N
     assert {name for name in before if after[name] != before[name]} == {"serve-1-1"}
 
 
-@pytest.mark.parametrize("surge, most", [(0, 2), (1, 3)])
-def test_a_rolling_update_replaces_the_groups_one_by_one(surge: int, most: int) -> None:
-    rollout = {"rollingUpdateConfiguration": {"maxSurge": surge, "maxUnavailable": 1 - surge}}
+@pytest.mark.parametrize("surge, unavailable, most", [(0, 1, 2), (0, 2, 2), (1, 0, 3)])
+def test_a_rolling_update_replaces_the_groups_one_by_one(
+    surge: int, unavailable: int, most: int
+) -> None:
+    rollout = {"rollingUpdateConfiguration": {"maxSurge": surge, "maxUnavailable": unavailable}}
     cluster = applied(slices="abc", rolloutStrategy=rollout)
     before = uids(cluster)
     cluster.ask("PATCH", f"{PATH}/serve", {"spec": lws(image="new")["spec"]}, **MERGE)
