@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from local.jobsets.objects import is_true
 from local.tests.jobsets.cluster import SLICE, TPU, Cluster
 
 LWS = "leaderworkerset.sigs.k8s.io"
@@ -109,22 +110,31 @@ def test_without_restarts_of_groups_only_the_deleted_pod_is_created_again() -> N
     assert {name for name in before if after[name] != before[name]} == {"serve-1-1"}
 
 
-@pytest.mark.parametrize("surge, unavailable, most", [(0, 1, 2), (0, 2, 2), (1, 0, 3)])
+def is_leader(pod: dict[str, Any]) -> bool:
+    return bool(pod["metadata"]["labels"][f"{LWS}/worker-index"] == "0")
+
+
+@pytest.mark.parametrize(
+    "surge, unavailable, most, least", [(0, 1, 2, 1), (0, 2, 2, 0), (1, 0, 3, 2)]
+)
 def test_a_rolling_update_replaces_the_groups_one_by_one(
-    surge: int, unavailable: int, most: int
+    surge: int, unavailable: int, most: int, least: int
 ) -> None:
     rollout = {"rollingUpdateConfiguration": {"maxSurge": surge, "maxUnavailable": unavailable}}
     cluster = applied(slices="abc", rolloutStrategy=rollout)
     before = uids(cluster)
     cluster.ask("PATCH", f"{PATH}/serve", {"spec": lws(image="new")["spec"]}, **MERGE)
-    counts, ready = set(), set()
+    counts, ready, leaders = set(), set(), set()
     for _ in range(120):
         cluster.run_for(1)
         names = uids(cluster)
         counts.add(sum(name.count("-") == 1 for name in names))
         ready.add(cluster.ask("GET", f"{PATH}/serve")["status"]["readyReplicas"])
+        pods = cluster.items(PODS)
+        leaders.add(sum(is_true(pod, "Ready") for pod in pods if is_leader(pod)))
     assert max(counts) == most
-    assert min(ready) == 1 + surge
+    assert min(ready) == least
+    assert min(leaders) == 1 + surge
     after = cluster.items(PODS)
     assert {pod["metadata"]["name"] for pod in after} == set(RUNNING)
     assert {pod["spec"]["containers"][0]["image"] for pod in after} == {"new"}
