@@ -1,7 +1,7 @@
 """JobSets, Jobs and LeaderWorkerSets in the queues of examples/jobset-kueue.yaml, with Kueue itself.
 
 The controllers and webhooks of Kueue, JobSet and LeaderWorkerSet are real; the rest is as in
-`tests.real.test_jobset_controller`. Kueue is built by ``make control-plane ARGS=--kueue``.
+`tests.real.life`. Kueue is built by ``make control-plane ARGS=--kueue``.
 """
 
 from __future__ import annotations
@@ -14,14 +14,13 @@ from pathlib import Path
 import pytest
 import yaml
 
-from local.cluster.jobsets import label_jobset
-from local.cluster.manifests import GROUPS
+from local.cluster.manifests import GROUPS, label_workload
 from local.control_plane import workload_controllers
 from local.control_plane.plane import OwnControlPlane
-from local.show.jobset_demo import OPTIONS, TEMPLATE
+from local.show.workload_demo import OPTIONS, TEMPLATE
 from local.tests.real_parts import get_kueue, get_workload_controllers, open_own_control_plane
+from tests.real.life import EXAMPLE, PODS, WITHIN_S, Document, Life, living
 from tests.real.pods import kubectl
-from tests.real.test_jobset_controller import EXAMPLE, PODS, WITHIN_S, Document, Life, living
 from tests.support.harness import ROOT
 
 pytestmark = [
@@ -57,7 +56,7 @@ def cluster() -> Iterator[OwnControlPlane]:
 
 async def queue(life: Life, name: str, queue: str = "tpus", **labels: str) -> None:
     """Create a JobSet of one Job of two hosts in a queue."""
-    manifest = label_jobset(yaml.safe_load(EXAMPLE.read_text()))
+    manifest = label_workload(yaml.safe_load(EXAMPLE.read_text()))
     manifest["metadata"] |= {"name": name}
     own = {f"{LABEL}/queue-name": queue, **{f"{LABEL}/{key}": one for key, one in labels.items()}}
     manifest["metadata"].setdefault("labels", {}).update(own)
