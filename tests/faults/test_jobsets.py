@@ -1,13 +1,13 @@
 """The steps of slices are killed at each kind of call, or process a message twice; the result is the
 same.
 
-The scenarios are about a small JobSet, Deployment or LeaderWorkerSet whose slices are TPUNodeGroups or
-node pools. Only calls of the steps of slices are disturbed; `test_crash_anywhere` covers the other
-steps. The sweep repeats the same calls each minute, so the fast tests disturb the first read and the
-first two writes of each kind. After a read is the same point as before the next call. With node pools,
-the fast tests disturb only writes to GKE; of Deployments and LeaderWorkerSets, only writes. In scenarios
-that delete the JobSet, they begin at the deletion, because the calls before it are those of the complete
-lifecycle. The slow tests disturb all calls.
+The scenarios are about a small workload of each kind whose slices are TPUNodeGroups or node pools. Only
+calls of the steps of slices are disturbed; `test_crash_anywhere` covers the other steps. The sweep
+repeats the same calls each minute, so the fast tests disturb the first read and the first two writes of
+each kind. After a read is the same point as before the next call. With node pools, the fast tests
+disturb only writes to GKE; of other kinds than JobSets, only writes. In scenarios that delete the
+JobSet, they begin at the deletion, because the calls before it are those of the complete lifecycle. The
+slow tests disturb all calls.
 """
 
 from __future__ import annotations
@@ -121,6 +121,38 @@ def leader_worker_set_is_scaled(harness: Harness) -> Any:
     return scale(harness, applied, (1, 2, 1, 0))
 
 
+def replica_set_is_scaled(harness: Harness) -> Any:
+    """A ReplicaSet is scaled from 1 to 2 Pods, and to 0."""
+    return scale(harness, workload_objects.replica_set(), (1, 2, 0))
+
+
+def stateful_set_is_scaled(harness: Harness) -> Any:
+    """A StatefulSet is scaled from 1 to 2 Pods, and to 0."""
+    return scale(harness, workload_objects.stateful_set(), (1, 2, 0))
+
+
+def job_completes(harness: Harness) -> Any:
+    """An Indexed Job of one host runs and completes."""
+    return run_to_end(harness, workload_objects.job())
+
+
+def pod_completes(harness: Harness) -> Any:
+    """A Pod of its own runs and completes."""
+    return run_to_end(harness, workload_objects.pod())
+
+
+def run_to_end(harness: Harness, applied: dict[str, Any]) -> Any:
+    """The state while it runs; its slice is deleted when it has completed."""
+    harness.simulation.admin("POST", workload_objects.PATHS[applied["kind"]], applied)
+    until(harness, lambda: running(harness) == 1)
+    harness.run_for(timedelta(minutes=3))
+    state = len(slices(harness)), running(harness)
+    harness.jobsets.behaviour = PodBehaviour(run_s=0)
+    until(harness, lambda: not slices(harness))
+    check_events(harness, 2)
+    return state
+
+
 def scale(harness: Harness, applied: dict[str, Any], sizes: tuple[int, ...]) -> Any:
     """The states with these numbers of replicas, each of which has a slice."""
     path = workload_objects.PATHS[applied["kind"]]
@@ -154,6 +186,10 @@ def check_events(harness: Harness, most: int) -> None:
 LISTED: dict[Scenario, str] = {
     deployment_is_scaled: "default: {kinds: [Deployment], slices: 3}",
     leader_worker_set_is_scaled: "default: {kinds: [LeaderWorkerSet], slices: 2}",
+    replica_set_is_scaled: "default: {kinds: [ReplicaSet], slices: 2}",
+    stateful_set_is_scaled: "default: {kinds: [StatefulSet], slices: 2}",
+    job_completes: "default: {kinds: [Job], slices: 1}",
+    pod_completes: "default: {kinds: [Pod], slices: 1}",
 }
 """What the namespace may have."""
 SCENARIOS: tuple[Any, ...] = (
@@ -169,6 +205,16 @@ SCENARIOS: tuple[Any, ...] = (
     pytest.param((TPU_NODE_GROUP, leader_worker_set_is_scaled), marks=pytest.mark.slow),
     pytest.param((GKE, deployment_is_scaled), marks=pytest.mark.slow),
     pytest.param((GKE, leader_worker_set_is_scaled)),
+    *(
+        pytest.param((provider, scenario), marks=pytest.mark.slow)
+        for provider in (TPU_NODE_GROUP, GKE)
+        for scenario in (
+            replica_set_is_scaled,
+            stateful_set_is_scaled,
+            job_completes,
+            pod_completes,
+        )
+    ),
 )
 
 
