@@ -24,7 +24,7 @@ from shared.slices.provider import (
     SliceState,
     Wording,
 )
-from shared.slices.units import InputError, Need, Unit, read_demand
+from shared.slices.units import InputError, Need, read_demand
 from shared.slices.work import SliceWork, list_users, set_trace_id
 from shared.triggers.audit_log import LogEvent
 from shared.triggers.trigger import LogTrigger
@@ -167,10 +167,12 @@ def _find_leading_pod(pods: Iterable[dict[str, Any]], name: str) -> dict[str, An
 def _observe_pod(work: SliceWork, leader: Leader) -> ObservedPod | ObservedImpossible:
     cluster, provider = work.cluster, work.provider
     kind, demand = leader.kind, leader.demand
-    unit = kind.find_unit(demand)
-    found = _find_assigned(work, leader) if unit is None else None
+    unit, found = kind.find_unit(demand), None
+    if unit is None:
+        found = assign_unit(cluster, provider, leader, kind.find(cluster, demand))
+        unit = found.unit
     try:
-        desired = waiting.build_desired(leader, unit or _unit_of(found), provider)
+        desired = waiting.build_desired(leader, unit, provider)
     except InputError as error:
         found = found or kind.find(cluster, demand)
         return _impossible(str(error), provider, found)
@@ -222,16 +224,6 @@ def _may_be_replaced(existing: Slice | NameConflict, desired: DesiredSlice) -> b
     if isinstance(existing, NameConflict):
         return False
     return not is_as_asked(existing, desired) or find_phase(existing) in DEAD
-
-
-def _find_assigned(work: SliceWork, leader: Leader) -> Found:
-    found = leader.kind.find(work.cluster, leader.demand)
-    return assign_unit(work.cluster, work.provider, leader, found)
-
-
-def _unit_of(found: Found | None) -> Unit:
-    assert found is not None
-    return found.unit
 
 
 def _impossible(message: str, provider: Provider, found: Found) -> ObservedImpossible:

@@ -25,7 +25,7 @@ def is_switched_on(cluster: Cluster, leader: Leader) -> bool:
     if leader.kind.is_always_on:
         return True
     try:
-        return read_limits(cluster).allows(*key_of(leader))
+        return read_limits(cluster).find(*key_of(leader)) is not None
     except InputError:
         return True
 

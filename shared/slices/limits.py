@@ -73,10 +73,6 @@ class Limits:
             raise InputError(f"{PLACE} {entry}")
         return entry if entry is not None and kind in entry.kinds else None
 
-    def allows(self, kind: str, namespace: str) -> bool:
-        """Whether a kind is switched on in a namespace. Raises `InputError` as `find` does."""
-        return self.find(kind, namespace) is not None
-
 
 @lru_cache(maxsize=1)
 def parse(text: str, kinds: tuple[str, ...]) -> Limits:

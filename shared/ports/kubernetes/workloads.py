@@ -1,4 +1,4 @@
-"""The calls about JobSets and the Pods of Jobs."""
+"""The calls about the owners of units, and about Pods."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -6,7 +6,6 @@ from typing import Any
 
 from shared.base.names import (
     JOB_KEY,
-    JOB_NAME,
     JOBSET_GROUP,
     JOBSET_KIND,
     JOBSET_NAME,
@@ -44,10 +43,6 @@ class WorkloadCalls(Transport):
             return
         for pod in self._list(_PODS, "", "spec.nodeName=,status.phase=Pending"):
             yield {"apiVersion": "v1", "kind": "Pod", **pod}
-
-    def list_job_pods(self, namespace: str, job: str) -> list[dict[str, Any]]:
-        """The Pods of one Job."""
-        return self._list_pods(_PODS.within(namespace), f"{JOB_NAME}={job}")
 
     def list_jobs(self, namespace: str = "", jobset: str = "") -> Iterator[dict[str, Any]]:
         """The Jobs of all JobSets, page by page, or of one."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from shared.base.documents import Document, read_mapping, read_text
-from shared.base.names import COMPLETION_INDEX, JOBSET_NAME
+from shared.base.names import COMPLETION_INDEX, JOB_NAME, JOBSET_NAME
 from shared.base.pods import parse_count, read_count
 from shared.slices.kinds.kind import UnitKind
 from shared.slices.units import Demand, Unit
@@ -42,7 +42,7 @@ class IndexedJob(UnitKind):
         return f"{unit.shown} has completed" if has_completed else ""
 
     def list_pods(self, cluster: Cluster, unit: Unit) -> list[dict[str, Any]]:
-        pods = cluster.list_job_pods(unit.namespace, unit.owner)
+        pods = cluster.list_selected_pods(unit.namespace, f"{JOB_NAME}={unit.owner}")
         return [pod for pod in pods if self.names_unit(pod, unit)]
 
 

@@ -198,7 +198,7 @@ class JobSetKind(UnitKind):
         return (metadata.get("namespace"), job) == (unit.namespace, unit.member)
 
     def list_pods(self, cluster: Cluster, unit: Unit) -> list[dict[str, Any]]:
-        return cluster.list_job_pods(unit.namespace, unit.member)
+        return cluster.list_selected_pods(unit.namespace, f"{names.JOB_NAME}={unit.member}")
 
 
 JOBSET = JobSetKind()

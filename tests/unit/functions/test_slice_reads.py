@@ -567,8 +567,8 @@ OPERATIONS: dict[str, tuple[str, list[Any], dict[str, Any], tuple[bool, bool]]] 
     "a deletion for which a Pod waits": ("delete", [OWN_POD], {}, (True, True)),
     "a deletion for which no Pod waits": ("delete", [], {}, (False, False)),
     "a creation for which a Pod waits": ("create", [OWN_POD], {"list_all": []}, (True, False)),
-    "a creation whose Pod has started": ("create", [], {"list_all": [READY], "list_job_pods": [node("x"), STARTED]}, (True, False)),
-    "a creation whose Pods are gone": ("create", [], {"list_all": [READY], "list_job_pods": []}, (False, False)),
+    "a creation whose Pod has started": ("create", [], {"list_all": [READY], "list_selected_pods": [node("x"), STARTED]}, (True, False)),
+    "a creation whose Pods are gone": ("create", [], {"list_all": [READY], "list_selected_pods": []}, (False, False)),
     "a creation of a pool that is no slice": ("create", [], {"list_all": [replace(READY, name="x")]}, (False, False)),
 }  # fmt: skip
 

@@ -54,7 +54,7 @@ def test_an_entry_that_is_not_valid_concerns_its_namespace_alone(
 ) -> None:
     limits = parse(f"a: {entry}\nb: {{kinds: [Job], slices: 1}}", KINDS)
     assert limits.find("Job", "b") == Limit("b", frozenset({"Job"}), 1)
-    assert not limits.allows("Deployment", "b")
+    assert limits.find("Deployment", "b") is None
     assert limits.find("JobSet", "elsewhere") is None
     if isinstance(read, Limit):
         assert [limits.find(kind, "a") for kind in KINDS] == [
@@ -63,7 +63,7 @@ def test_an_entry_that_is_not_valid_concerns_its_namespace_alone(
         return
     for kind in KINDS:
         with pytest.raises(InputError) as refused:
-            limits.allows(kind, "a")
+            limits.find(kind, "a")
         assert str(refused.value) == f"{PLACE} {read}"
 
 

@@ -88,7 +88,6 @@ LISTS: dict[str, tuple[Callable[[Cluster], Any], str, dict[str, str]]] = {
     "Nodes of slices": (lambda one: one.list_nodes_of_slices(["a", "b"]), "/api/v1/nodes", {"labelSelector": "cloud.google.com/gke-nodepool in (a,b)"}),
     "Jobs of a namespace": (lambda one: one.list_owners("Job", "ns"), "/apis/batch/v1/namespaces/ns/jobs", {"limit": "500"}),
     "Pods by labels": (lambda one: one.list_selected_pods("ns", "app=a"), "/api/v1/namespaces/ns/pods", {"labelSelector": "app=a"}),
-    "Pods of a Job": (lambda one: one.list_job_pods("ns", "job"), "/api/v1/namespaces/ns/pods", {"labelSelector": "batch.kubernetes.io/job-name=job"}),
     "pending Pods": (
         lambda one: one.list_pending_pods(),
         "/api/v1/pods",
@@ -148,7 +147,7 @@ def test_a_list_reads_all_pages(
     "call, kind",
     [
         (lambda one: one.list_nodes("tng-a"), "Node"),
-        (lambda one: one.list_job_pods("ns", "job"), "Pod"),
+        (lambda one: one.list_selected_pods("ns", "app=a"), "Pod"),
         (lambda one: list(one.list_pending_pods()), "Pod"),
         (lambda one: one.list_pods_on("node"), "Pod"),
     ],

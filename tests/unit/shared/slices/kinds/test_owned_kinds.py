@@ -109,9 +109,6 @@ class FakeCluster:
     def find_pod(self, _namespace: str, name: str) -> Any:
         return next((one for one in self.pods if one["metadata"]["name"] == name), None)
 
-    def list_job_pods(self, _namespace: str, _job: str) -> list[Any]:
-        return list(self.pods)
-
     def list_selected_pods(self, _namespace: str, labels: str) -> list[Any]:
         self.calls[f"list {labels}"] += 1
         return list(self.pods)
@@ -515,3 +512,7 @@ def test_pods_on_many_nodes_are_listed_once() -> None:
 def test_the_pods_of_a_unit_are_listed(kind: UnitKind, unit: Unit, names: list[str]) -> None:
     cluster = fake(pod("one"), WEB, SMALL, job_pod("1"), replica("a"), Deployment=SERVE)
     assert [one["metadata"]["name"] for one in kind.list_pods(cluster, unit)] == names
+    is_of_job = kind is JOB
+    assert (
+        cast("FakeCluster", cluster).calls["list batch.kubernetes.io/job-name=train"] == is_of_job
+    )
