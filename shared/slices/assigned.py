@@ -22,7 +22,7 @@ def assign_unit(cluster: Cluster, provider: Provider, leader: Leader, found: Fou
     slices = provider.list_by_owner(*key) if is_asked else []
     views = read_views(cluster, slices).get(key, {})
     assigned = assign_pods(cluster, leader.kind, found.unit, found.pods, views)
-    ordinal, state = assigned.by_pod.get(leader.demand.uid), found.state
+    ordinal, state = assigned.get(leader.demand.uid), found.state
     if ordinal is None and is_asked:  # it waits no longer
         state = replace(state, need=Need.NOT_NEEDED)
     return found._replace(unit=replace(found.unit, member=str(ordinal or 0)), state=state)

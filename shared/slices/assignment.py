@@ -29,17 +29,9 @@ class SliceView:
     has_stranger: bool = False
 
 
-@dataclass(frozen=True)
-class Assignment:
-    """``by_pod``: the ordinal of the slice of each Pod, by uid; Pods on other Nodes have none.
-    ``unneeded``: the ordinals of the slices that no Pod of the owner has."""
-
-    by_pod: Mapping[str, int]
-    unneeded: frozenset[int]
-
-
-def assign(pods: Collection[PodView], slices: Mapping[int, SliceView]) -> Assignment:
-    """Assign a slice to each Pod, by the ordinals of the slices that exist.
+def assign(pods: Collection[PodView], slices: Mapping[int, SliceView]) -> Mapping[str, int]:
+    """The ordinal of the slice of each Pod, by uid; Pods on other Nodes have none. No Pod of the owner
+    needs the other slices.
 
     A Pod that runs has the slice of its Node. Those that wait, the oldest first, get the free slices in
     the order of their ordinals, then the lowest ordinals without a slice.
@@ -53,8 +45,7 @@ def assign(pods: Collection[PodView], slices: Mapping[int, SliceView]) -> Assign
     waiting = [pod.uid for pod in sorted(pods) if not pod.node]
     new = (ordinal for ordinal in count() if ordinal not in slices)
     ordinals = [*free, *islice(new, max(0, len(waiting) - len(free)))]
-    by_pod |= dict(zip(waiting, ordinals, strict=False))
-    return Assignment(by_pod, frozenset(slices.keys() - by_pod.values()))
+    return by_pod | dict(zip(waiting, ordinals, strict=False))
 
 
 def mark_strangers(

@@ -102,7 +102,7 @@ class Kept:
             if claim.kind.is_assigned:
                 views = self.views(unit.owner_key)
                 assigned = assign_pods(cluster, claim.kind, unit, found.pods, views)
-                ordinal = assigned.by_pod.get(demand.uid)
+                ordinal = assigned.get(demand.uid)
                 if ordinal is None:
                     continue
                 unit = Unit(unit.kind, unit.namespace, unit.owner, str(ordinal))

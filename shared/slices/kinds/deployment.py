@@ -78,7 +78,7 @@ class ReplicaKind(UnitKind):
             assigned = assign_pods(cluster, self, mine[0], pods, rules.views.get(key, {}))
             why = f"no Pod of {self.name} {mine[0].owner} needs it"
             unneeded = UnitState(Need.NOT_NEEDED, why, owner=owner, is_ending=True)
-            ordinals = {*assigned.by_pod.values()}
+            ordinals = {*assigned.values()}
             found |= {
                 one: state if parse_count(one.member) in ordinals else unneeded for one in mine
             }

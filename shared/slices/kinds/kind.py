@@ -15,7 +15,7 @@ from shared.base.names import JOBSET_KIND, POOL_LABEL
 from shared.base.pods import find_controller, list_tpu_containers
 from shared.base.slice_names import JOB_KEY_SELECTOR
 from shared.base.timestamps import guess_time
-from shared.slices.assignment import Assignment, PodView, SliceView, assign, mark_strangers
+from shared.slices.assignment import PodView, SliceView, assign, mark_strangers
 from shared.slices.units import Demand, Need, Unit, UnitState, has_opted_out, read_demand
 
 if TYPE_CHECKING:
@@ -234,8 +234,8 @@ def assign_pods(
     owner: Unit,
     pods: Collection[PodView],
     slices: Mapping[int, SliceView],
-) -> Assignment:
-    """Which slice each Pod of an owner has. ``owner`` is any of its units."""
+) -> Mapping[str, int]:
+    """The ordinal of the slice of each Pod of an owner, by uid. ``owner`` is any of its units."""
 
     def find_occupied(nodes: Collection[str]) -> Iterator[str]:
         for pod in list_pods_on_nodes(cluster, nodes):

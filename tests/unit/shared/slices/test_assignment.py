@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.slices.assignment import Assignment, PodView, SliceView, assign, mark_strangers
+from shared.slices.assignment import PodView, SliceView, assign, mark_strangers
 
 FREE, DELETING, STRANGERS = (
     SliceView(frozenset({"n"})),
@@ -71,7 +71,8 @@ def test_pods_have_the_slice_of_their_node_then_free_slices_then_new_ones(
     expected: dict[str, int],
     unneeded: list[int],
 ) -> None:
-    assert assign(pods, existing) == Assignment(expected, frozenset(unneeded))
+    found = assign(pods, existing)
+    assert (found, existing.keys() - found.values()) == (expected, {*unneeded})
 
 
 NODES = [f"n{number}" for number in range(6)]
@@ -99,10 +100,9 @@ def test_never_more_slices_than_pods_that_wait_or_run(
     pods: list[PodView], existing: dict[int, SliceView], generator: random.Random
 ) -> None:
     found = assign(pods, existing)
-    ordinals = list(found.by_pod.values())
+    ordinals = list(found.values())
     assert len(set(ordinals)) == len(ordinals), "two Pods have one slice"
-    assert found.by_pod.keys() >= {pod.uid for pod in pods if not pod.node}
-    assert found.unneeded == existing.keys() - set(ordinals)
+    assert found.keys() >= {pod.uid for pod in pods if not pod.node}
     shuffled = pods[:]
     generator.shuffle(shuffled)
     assert assign(shuffled, dict(reversed(existing.items()))) == found
@@ -129,7 +129,7 @@ class Owner:
             yield
             if pod not in pods:
                 return
-            ordinal = assign(pods, dict.fromkeys(existing, SliceView())).by_pod[pod.uid]
+            ordinal = assign(pods, dict.fromkeys(existing, SliceView()))[pod.uid]
             if ordinal in existing:
                 return
             if ordinal not in self.slices:
@@ -172,7 +172,7 @@ def run(owner: Mapping[int, str], pods: Collection[PodView]) -> dict[int, str]:
     """One round of provision and release for slices by ordinal, each with its Node."""
     views = {number: SliceView(frozenset({node})) for number, node in owner.items()}
     found = assign(pods, views)
-    return {number: owner.get(number, f"node-{number}") for number in found.by_pod.values()}
+    return {number: owner.get(number, f"node-{number}") for number in found.values()}
 
 
 def test_scaled_from_1_to_3_to_0() -> None:
@@ -246,6 +246,6 @@ def test_a_slice_with_a_stranger_is_replaced_and_released_when_the_stranger_has_
     """The stranger's own slice is unneeded meanwhile, so that the number of slices is that of Pods."""
     _, find = occupied("x")
     marked = mark_strangers(waiting("a"), slices("x"), find)
-    assert assign(waiting("a"), marked) == Assignment({"a": 1}, frozenset({0}))
+    assert assign(waiting("a"), marked) == {"a": 1}
     both = slices("x", "y")
-    assert assign([on("y", "a")], both).unneeded == {0}
+    assert assign([on("y", "a")], both) == {"a": 1}
