@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -174,3 +174,56 @@ async def test_the_queue_determines_how_the_slice_is_bought(
         assert {name: one["provisioningModel"] for name, one in found.items()} == MODELS
         assert [name for name, one in found.items() if "reservation" in one] == ["tpus-reserved"]
         await leave_nothing(life, *MODELS)
+
+
+async def test_an_indexed_job_and_a_leader_worker_set_have_no_slice_until_they_are_admitted(
+    cluster: OwnControlPlane, tmp_path: Path
+) -> None:
+    async with living(cluster, tmp_path) as life:
+        await set_template(life)
+        limits = "default: {kinds: [Job, LeaderWorkerSet], slices: 4, chips: 32}"
+        await life.ask("PATCH", OPTIONS, {"data": {"namespaces": limits}})
+        await queue(life, "first")
+        await run(life, "first")
+        for path, manifest in WAITING.items():
+            labelled = label_workload(manifest)
+            labelled["metadata"]["labels"][f"{LABEL}/queue-name"] = "tpus"
+            await life.ask("POST", path.rpartition("/")[0], labelled)
+        assert len(await group_names(life)) == 1
+        await life.ask("DELETE", f"{JOBSETS}/first", {"propagationPolicy": "Foreground"})
+        for path, manifest in WAITING.items():
+            await life.until(is_alone_and_running(manifest), f"only {path} runs")
+            (group,) = await until_slices_are(life, 1)
+            assert group["metadata"]["name"].startswith(manifest["metadata"]["name"])
+            await life.ask("DELETE", path, {"propagationPolicy": "Foreground"})
+        await leave_nothing(life)
+
+
+def read(file: str) -> Document:
+    """Read an example of one object."""
+    return dict(yaml.safe_load((ROOT / "examples" / file).read_text()))
+
+
+def list_waiting() -> dict[str, Document]:
+    """Return a Job of one host, and a LeaderWorkerSet of one group of two hosts, by path."""
+    job, lws = read("indexed-job-v6e-2x2.yaml"), read("leaderworkerset-v6e-2x4.yaml")
+    job["spec"] |= {"completions": 1, "parallelism": 1}
+    jobs, sets = "/apis/batch/v1/namespaces/default/jobs", workload_controllers.LWS.path
+    return {f"{path}/{one['metadata']['name']}": one for path, one in ((jobs, job), (sets, lws))}
+
+
+WAITING = list_waiting()
+
+
+def is_alone_and_running(manifest: Document) -> Callable[[list[Document]], bool]:
+    """Return whether the first Pods of a workload run; those of others only wait."""
+    name = manifest["metadata"]["name"]
+
+    def check(pods: list[Document]) -> bool:
+        running = [one for one in pods if one["status"]["phase"] == "Running"]
+        count = 1 if manifest["kind"] == "Job" else 2
+        return len(running) == count and all(
+            one["metadata"]["name"].startswith(name) for one in running
+        )
+
+    return check
