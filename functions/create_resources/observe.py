@@ -60,7 +60,9 @@ def observe(work: GroupWork) -> ObservedResources | ObservedUnreadable:
     has_operator_children = (
         not is_left_alone
         and not group.has_finalizer
-        and work.cluster.has_operator_children(group.namespace, group.operator_child_names)
+        and work.cluster.has_operator_children(
+            group.namespace, group.operator_child_names, work.now
+        )
     )
     if isinstance(group, UnreadableGroup):
         return ObservedUnreadable(group, known, has_operator_children)

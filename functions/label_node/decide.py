@@ -1,6 +1,7 @@
 """What happens to the Nodes of a group, and what its status reports about them."""
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import islice
 from typing import Any
@@ -42,7 +43,7 @@ def decide(observed: ObservedNodes | NothingToCount, now: datetime) -> Plan:
         forward = Send(routes.CREATE_RESOURCES, (message_about(group, Cause.FORWARDED, now),))
         is_accepted = observed.status.is_true(Type.ACCEPTED)
         return Plan("NotServed", best_effort=(forward,) if is_accepted else ())
-    nodes = tuple(
+    nodes = _revoke_together(
         Each(node.name, actions)
         for node in _order_nodes(observed.nodes, observed.trigger)
         if (actions := tuple(_plan_node(observed, node, now)))
@@ -79,6 +80,21 @@ def _order_nodes(nodes: Iterable[Node], trigger: Trigger) -> list[Node]:
         return sorted((node for node in nodes if node.name >= first), key=lambda node: node.name)
     named = set(trigger.nodes)
     return sorted(nodes, key=lambda node: (node.name not in named, node.name))
+
+
+def _revoke_together(planned: Iterable[Each]) -> tuple[Each, ...]:
+    """The same actions, but one call revokes the tokens of up to `BATCH` VMs, before their Nodes are
+    patched."""
+    nodes = tuple(planned)
+    vms = [one.actions[0].vm for one in nodes if isinstance(one.actions[0], RevokeToken)]
+    batches = (tuple(vms[start : start + BATCH]) for start in range(0, len(vms), BATCH))
+    of_vm = {vm: batch for batch in batches for vm in batch}
+    return tuple(
+        replace(one, actions=(replace(first, together=of_vm[first.vm]), *one.actions[1:]))
+        if isinstance(first := one.actions[0], RevokeToken)
+        else one
+        for one in nodes
+    )
 
 
 def _plan_node(observed: ObservedNodes, node: Node, now: datetime) -> Iterator[Action]:

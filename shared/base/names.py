@@ -18,6 +18,8 @@ INSTALLATION_ANNOTATION = "tpu-functions.dev/installation-id"
 """On Namespace kube-system: the id of the installation whose cluster this is. deploy.sh writes it."""
 RESOURCE_NAME_LABEL = "tpu-functions.dev/resource-name"
 """On the group and on its Nodes: the name of all GCE resources of the group."""
+TOKEN_VM_LABEL = "tpu-functions.dev/vm"
+"""On a token's Secret: the VM that the token belongs to."""
 VM_ID_LABEL = "node-restriction.kubernetes.io/tpu-functions-vm-id"
 """On a Node: the numeric id of the VM on which it was proved to run. A kubelet cannot write labels
 under this prefix (NodeRestriction), so only this system writes it."""

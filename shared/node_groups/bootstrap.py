@@ -22,12 +22,10 @@ from shared.base.names import (
     RESOURCE_NAME_LABEL,
     TOKEN_EXPIRY_KEY,
     TOKEN_KEY,
+    TOKEN_VM_LABEL,
     VM_STARTED_KEY,
 )
 from shared.base.timestamps import CLOCKS_DIFFER_BY
-
-VM_LABEL = "tpu-functions.dev/vm"
-"""On a token's Secret: the VM that the token belongs to."""
 
 TOKEN_LIFE = timedelta(hours=1)
 KUBEADM_GROUP = "system:bootstrappers:kubeadm:default-node-token"
@@ -136,7 +134,7 @@ def token_secret(
         "metadata": {
             "name": token.secret_name,
             "namespace": "kube-system",
-            "labels": {RESOURCE_NAME_LABEL: resource_name, VM_LABEL: vm},
+            "labels": {RESOURCE_NAME_LABEL: resource_name, TOKEN_VM_LABEL: vm},
         },
         "type": "bootstrap.kubernetes.io/token",
         "data": {key: base64.b64encode(value.encode()).decode() for key, value in data.items()},

@@ -40,6 +40,10 @@ class GroupWork(Work):
     """The status for whose changes Events have been written."""
     ends_own_retries: bool = False
     """Whether the step itself decides when its error in ``retries`` is over."""
+    revoked: set[str] = field(default_factory=set)
+    """The VMs whose tokens were revoked together with another's."""
+    may_revoke_together: bool = True
+    """False after the API server has forbidden it."""
 
     @property
     def subject(self) -> Mapping[str, Any]:

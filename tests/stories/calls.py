@@ -46,22 +46,34 @@ class Cost:
 
 
 def max_cost(nodes: int, *, bootstraps: bool = True) -> Cost:
-    """The most calls that the lifecycle of a slice may take; the only place that has the budget."""
+    """The most calls that the lifecycle of a slice may take; with `max_kubernetes_to_ready` the only
+    place that has the budget."""
     if not bootstraps:
         return Cost(6, 16 + 2 * nodes, 50 + 6 * nodes)
     return Cost(6 + nodes, 16 + 3 * nodes, 60 + 8 * nodes)
 
 
+def max_kubernetes_to_ready(nodes: int) -> int:
+    """The most calls to the API server until a slice whose VMs join with tokens is Ready, without the
+    sweep's."""
+    return 45 + 5 * nodes
+
+
 def run_lifecycle(
-    harness: Harness, applied: dict[str, Any], when_ready: Callable[[], None] = lambda: None
+    harness: Harness, applied: dict[str, Any], note: Callable[[], object] = lambda: None
 ) -> None:
-    """Create a slice, wait, delete it, and wait again."""
+    """Create a slice, wait, delete it, and wait again.
+
+    ``note`` is called when it is Ready, when it is to be deleted, and when it is gone.
+    """
     harness.apply(applied)
     helpers.until_ready(harness)
-    when_ready()
+    note()
     harness.run_for(5 * MINUTE)
+    note()
     harness.delete(helpers.NAME)
     helpers.until_gone(harness)
+    note()
     harness.run_for(5 * MINUTE)
     assert harness.leftovers() == []
 
@@ -92,6 +104,10 @@ class CallCounter:
     def kubernetes(self, step: str) -> int:
         """A step's calls to the API server."""
         return self._harness.simulation.kube.calls.by_user[identity(step.replace("_", "-")).name]
+
+    def with_sweep(self) -> int:
+        """All steps' calls to the API server, with those of the sweep and ``report_leaks``."""
+        return self.cost().kubernetes + sum(map(self.kubernetes, CLUSTER_STEPS))
 
     def kubernetes_by_call(self) -> Counter[tuple[str, str]]:
         """The calls to the API server by step and call, without steps that list all groups."""

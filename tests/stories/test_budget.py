@@ -1,7 +1,8 @@
 """The number of calls of slices, counted by the simulated Compute Engine and API server.
 
 Only calls of the steps are counted, not those of the relay and the VMs. `max_cost` is the budget of a
-slice's lifecycle; of the calls to the API server, 50 + 6N may be made until Ready. 4 more writes, and a
+slice's lifecycle, with the sweep's calls to the API server from apply to Ready and from delete to gone;
+`max_kubernetes_to_ready` is a part of it. 4 more writes, and a
 read before each, are allowed for deletes that are rejected because a resource that was just deleted
 still uses another one. The steps have read the cluster's id and CA before.
 
@@ -23,7 +24,14 @@ from local.base.http import Request, Response
 from local.cloud.simulation import Options
 from shared.triggers.routes import STEPS
 from tests.stories import helpers
-from tests.stories.calls import CLUSTER_STEPS, CallCounter, Cost, max_cost, run_lifecycle
+from tests.stories.calls import (
+    CLUSTER_STEPS,
+    CallCounter,
+    Cost,
+    max_cost,
+    max_kubernetes_to_ready,
+    run_lifecycle,
+)
 from tests.stories.helpers import HOUR, MINUTE, ONE_HOST, STANDARD, PrintFigure
 from tests.support.harness import ROOT, Harness
 from tests.support.manifests import manifest
@@ -120,8 +128,20 @@ def test_the_lifecycle_of_a_slice_stays_within_its_budget(
     counter = CallCounter(harness)
     before = len(harness.answers)
     to_ready: list[Cost] = []
-    run_lifecycle(harness, applied, lambda: to_ready.append(counter.cost()))
-    assert to_ready[0].kubernetes <= 50 + 6 * applied["spec"]["nodeCount"]
+    with_sweep: list[int] = []
+
+    def note() -> None:
+        to_ready.append(counter.cost())
+        with_sweep.append(counter.with_sweep())
+
+    run_lifecycle(harness, applied, note)
+    nodes, (ready, deleted, gone) = applied["spec"]["nodeCount"], with_sweep
+    print_figure(
+        f"calls, {title:<32} with the sweep: {ready} to Ready, {gone - deleted + ready} in all"
+    )
+    if bootstraps:
+        assert to_ready[0].kubernetes <= max_kubernetes_to_ready(nodes)
+        assert gone - deleted + ready <= max_cost(nodes).kubernetes
     invocations = sum(step not in CLUSTER_STEPS for step, _ in harness.answers[before:])
     for row in counter.rows(title):
         print_figure(row)

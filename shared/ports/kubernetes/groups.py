@@ -1,6 +1,7 @@
 """The calls about TPUNodeGroups."""
 
 from collections.abc import Iterator, Mapping
+from datetime import datetime, timedelta
 from typing import Any
 
 from shared.base.names import GROUP, JOBSET_LABEL, KIND, PLURAL, RESOURCE_NAME_LABEL, VERSION
@@ -10,6 +11,7 @@ from shared.ports.kubernetes.transport import MERGE_PATCH, NOT_SERVED, Target, T
 
 _API = f"/apis/{GROUP}/{VERSION}"
 _GROUPS = Target(KIND, _API, PLURAL)
+_NOT_SERVED_KEPT = timedelta(minutes=1)
 
 
 class GroupCalls(Transport):
@@ -47,16 +49,23 @@ class GroupCalls(Transport):
             metadata["labels"] = dict(labels)
         return self._call("PATCH", _of(group), {"metadata": metadata}, media=MERGE_PATCH)
 
-    def has_operator_children(self, namespace: str, names: Mapping[str, str]) -> bool:
+    def has_operator_children(
+        self, namespace: str, names: Mapping[str, str], now: datetime
+    ) -> bool:
         """Whether tpu-operator has created any of these children (plural to name) of a group.
 
-        Its kinds are installed together: if one is not served, the others are not read.
+        Its kinds are installed together: if one is not served, the others are not read, nor any for a
+        minute. It marks a group with its finalizer before it creates children.
         """
+        cached = self._connection.cached
+        if now < cached.get(NOT_SERVED, ("", now))[1]:
+            return False
         for plural, name in names.items():
             try:
                 self._call("GET", Target(plural, _API, plural, namespace, name))
             except CallError as error:
                 if error.code == NOT_SERVED:
+                    cached[NOT_SERVED] = ("", now + _NOT_SERVED_KEPT)
                     return False
                 if error.kind is not ErrorKind.ABSENT:
                     raise

@@ -1,9 +1,9 @@
 """The calls about the Secrets of bootstrap tokens."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from shared.base.names import RESOURCE_NAME_LABEL
+from shared.base.names import RESOURCE_NAME_LABEL, TOKEN_VM_LABEL
 from shared.ports.errors import CallError
 from shared.ports.kubernetes.transport import Target, Transport
 
@@ -23,10 +23,12 @@ class TokenCalls(Transport):
         """Revoke a bootstrap token. It is not an error if it is gone."""
         self._delete(_SECRETS.one(f"bootstrap-token-{token_id}"), {})
 
-    def delete_token_secrets(self, resource_name: str) -> None:
-        """Revoke all bootstrap tokens of a group. The answer contains them, so it is dropped."""
+    def delete_token_secrets(self, resource_name: str, vms: Sequence[str] = ()) -> None:
+        """Revoke all bootstrap tokens of a group, or those of these VMs. The answer contains them, so it
+        is dropped. An error may leave some of them."""
+        of_vms = f",{TOKEN_VM_LABEL} in ({','.join(vms)})" if vms else ""
         selectors = {
-            "labelSelector": f"{RESOURCE_NAME_LABEL}={resource_name}",
+            "labelSelector": f"{RESOURCE_NAME_LABEL}={resource_name}{of_vms}",
             "fieldSelector": "type=bootstrap.kubernetes.io/token",
         }
-        self._delete(_SECRETS.select(selectors), {})
+        self._call("DELETE", _SECRETS.select(selectors), {})

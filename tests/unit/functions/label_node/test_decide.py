@@ -112,6 +112,22 @@ def test_a_node_is_labelled_deleted_or_left_unchanged(
     assert kinds(decide(observed(about, instances={A: its_vm}), NOW)) == expected
 
 
+def test_the_tokens_of_twenty_vms_are_revoked_together_before_their_nodes_are_patched() -> None:
+    names = [f"{RESOURCE}-{number:04}" for number in range(22)]
+    plan = decide(
+        observed(
+            *(node(name, proved=False) for name in names),
+            instances={name: vm(name) for name in names},
+        ),
+        NOW,
+    )
+    assert [one.name for one in plan.each] == names
+    assert {tuple(map(type, one.actions)) for one in plan.each} == {(RevokeToken, PatchNode)}
+    actions = [action for one in plan.each for action in one.actions]
+    together = [action.together for action in actions if isinstance(action, RevokeToken)]
+    assert together == [tuple(names[:20])] * 20 + [tuple(names[20:])] * 2
+
+
 WITHOUT_BOOTSTRAP = group(change={"bootstrapKubernetes": None})
 BOOTED = {BOOT_ID_LABEL: "first"}
 PREDECESSORS: dict[str, tuple[Node, NodeGroup, list[type[Action]], list[str]]] = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from types import SimpleNamespace
@@ -336,6 +337,7 @@ def test_a_token_is_revoked_if_the_vm_has_joined_meanwhile(
 
 APPLIED: list[tuple[Any, str, tuple[Any, ...]]] = [
     (RevokeToken("abcdef", "vm"), "delete_token_secret", ("abcdef",)),
+    (RevokeToken("abcdef", "vm", ("vm",)), "delete_token_secret", ("abcdef",)),
     (RevokeTokens(), "delete_token_secrets", (RESOURCE,)),
     (DeleteNode("n", "u"), "delete_node", ("n", "u")),
     (
@@ -349,6 +351,33 @@ APPLIED: list[tuple[Any, str, tuple[Any, ...]]] = [
         ("n", {"metadata": {"labels": {}, "uid": "u"}}),
     ),
 ]
+
+
+FORBIDDEN, BUSY = (CallError("DELETE x", http, "x", "no") for http in (403, 409))
+TOGETHER: dict[str, tuple[CallError | None, list[Any]]] = {
+    "allowed": (None, [(RESOURCE, ("a", "b"))]),
+    "forbidden: the cluster has no admission policies": (FORBIDDEN, [(RESOURCE, ("a", "b")), "1", "2"]),
+    "some are left": (BUSY, [(RESOURCE, ("a", "b"))] * 2),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("error, expected", TOGETHER.values(), ids=TOGETHER)
+def test_tokens_are_revoked_together_or_by_name_and_none_is_left_silently(
+    error: CallError | None, expected: list[Any]
+) -> None:
+    calls: list[Any] = []
+
+    def revoke_all(*given: Any) -> None:
+        calls.append(given)
+        if error is not None:
+            raise error
+
+    cluster = SimpleNamespace(delete_token_secret=calls.append, delete_token_secrets=revoke_all)
+    group_work = replace(work(None, Status())[0], cluster=cast("Cluster", cluster))
+    for token, vm in (("1", "a"), ("2", "b")):
+        with pytest.raises(CallError) if error is BUSY else nullcontext():
+            RevokeToken(token, vm, ("a", "b")).apply(group_work)
+    assert calls == expected
 
 
 @pytest.mark.parametrize("action, call, arguments", APPLIED)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Mapping
 from concurrent import futures
+from datetime import timedelta
 from pathlib import Path
 
 import grpc
@@ -21,6 +22,7 @@ from shared.ports.kubernetes.access_settings import Kubeconfig
 from shared.ports.kubernetes.cluster import Cluster
 from shared.ports.kubernetes.connection import Connection
 from shared.ports.pubsub import Topics
+from tests.support.builders import NOW
 from tests.support.loopback import kubeconfig, open_loopback
 
 NO_DOCUMENT = {
@@ -138,12 +140,16 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Raw, Clu
         yield server, Cluster(Connection(Kubeconfig(str(path))), "label_node", lambda: 30.0)
 
 
+CALLS = itertools.count()
+"""Kinds that are not served are asked for once a minute."""
 CLUSTER_CALLS: dict[str, Callable[[Cluster], object]] = {
     "list": lambda one: one.list_nodes("tng-a"),
     "get": lambda one: one.find_node("tng-a-b1"),
     "patch": lambda one: one.patch_node("tng-a-b1", {}),
     "delete": lambda one: one.delete_node("tng-a-b1", "u"),
-    "children of tpu-operator": lambda one: one.has_operator_children("ns", {"nodes": "a"}),
+    "children of tpu-operator": lambda one: one.has_operator_children(
+        "ns", {"nodes": "a"}, NOW + timedelta(minutes=2 * next(CALLS))
+    ),
 }
 
 

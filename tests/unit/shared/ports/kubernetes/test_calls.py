@@ -242,7 +242,19 @@ WRITES: dict[str, tuple[Callable[[Cluster], Any], Request, list[Any], Any]] = {
             "&fieldSelector=type%3Dbootstrap.kubernetes.io%2Ftoken",
             {},
         ),
-        [GONE, CONFLICT],
+        [],
+        None,
+    ),
+    "the deletion of the tokens of VMs": (
+        lambda one: one.delete_token_secrets("tng-a", ("tng-a-1", "tng-a-2")),
+        (
+            "DELETE",
+            f"{SECRETS}?labelSelector=tpu-functions.dev%2Fresource-name%3Dtng-a%2C"
+            "tpu-functions.dev%2Fvm+in+%28tng-a-1%2Ctng-a-2%29"
+            "&fieldSelector=type%3Dbootstrap.kubernetes.io%2Ftoken",
+            {},
+        ),
+        [],
         None,
     ),
     "a decision about a request": (
@@ -293,11 +305,20 @@ def test_the_children_of_tpu_operator_are_found_by_name(
     answers: list[Any], has: bool, calls: int
 ) -> None:
     cluster = Answered(*answers)
-    assert cluster.has_operator_children("ns", CHILDREN) is has
+    assert cluster.has_operator_children("ns", CHILDREN, NOW) is has
     paths = [f"{TNG}/namespaces/ns/{plural}/{name}" for plural, name in CHILDREN.items()]
     assert [path for _, path, _ in cluster.requests] == paths[:calls]
     with pytest.raises(CallError, match="may not"):
-        Answered(DENIED).has_operator_children("ns", CHILDREN)
+        Answered(DENIED).has_operator_children("ns", CHILDREN, NOW)
+
+
+def test_kinds_that_are_not_served_are_read_again_after_a_minute() -> None:
+    cluster = Answered(UNSERVED, {})
+    found = [
+        cluster.has_operator_children("ns", CHILDREN, NOW + timedelta(seconds=s))
+        for s in (0, 59, 60)
+    ]
+    assert (found, len(cluster.requests)) == ([False, False, True], 2)
 
 
 @pytest.mark.parametrize("seconds, read", [(30.0, 10), (29.9, 10), (3.0, 1)])
