@@ -28,8 +28,7 @@ def tie(request: AdmissionRequest) -> AdmissionResponse:
     if claim is None or claim.kind.is_always_on or claim.refusal:
         return AdmissionResponse()
     unit = claim.kind.find_unit(demand)
-    is_for_slice = demand.chips > 0 and demand.hosts > 1
-    if not unit or not is_for_slice or has_opted_out(demand.labels, demand.annotations):
+    if not unit or demand.hosts == 1 or has_opted_out(demand.labels, demand.annotations):
         return AdmissionResponse()
     if JOB_KEY_SELECTOR in demand.selector:
         violation = find_fence_violation(claim.kind, demand, unit)
