@@ -33,6 +33,7 @@ from tests.real.inventory import list_everything
 
 pytestmark = [
     pytest.mark.real,
+    pytest.mark.slow,
     pytest.mark.processes,
     pytest.mark.xdist_group("workloads"),
 ]

@@ -135,6 +135,17 @@ DELETES = (
 )  # fmt: skip
 
 
+def without_owner(name: str) -> Step:
+    """Create a ConfigMap whose owner has never existed: the garbage collector deletes it."""
+    owner = {
+        "apiVersion": "cases.example.com/v1",
+        "kind": "Widget",
+        "name": "a",
+        "uid": "11111111-2222-3333-4444-555555555555",
+    }
+    return post(MAPS, config_map(name, ownerReferences=[owner]))
+
+
 def owned(name: str, *, blocks: bool = False) -> Step:
     owner: dict[str, Any] = {
         "apiVersion": "cases.example.com/v1",
@@ -167,6 +178,9 @@ OWNERS = (
         "orphan deletion keeps dependents",
         CREATE_WIDGET.saves(owner="metadata.uid"),
         owned("child"),
+        # Its end shows that the garbage collector has also seen what was created before it.
+        without_owner("stray"),
+        get(f"{MAPS}/stray").gives(404).eventually(),
         delete(f"{WIDGETS}/a", {"propagationPolicy": "Orphan"}),
         get(f"{WIDGETS}/a").gives(404).eventually(),
         get(f"{MAPS}/child").has({"metadata.ownerReferences": ABSENT}),
@@ -174,20 +188,7 @@ OWNERS = (
     case(
         "an object whose owner's uid does not exist is deleted",
         CREATE_WIDGET,
-        post(
-            MAPS,
-            config_map(
-                "child",
-                ownerReferences=[
-                    {
-                        "apiVersion": "cases.example.com/v1",
-                        "kind": "Widget",
-                        "name": "a",
-                        "uid": "11111111-2222-3333-4444-555555555555",
-                    }
-                ],
-            ),
-        ),
+        without_owner("child"),
         get(f"{MAPS}/child").gives(404).eventually(),
     ),
 )  # fmt: skip
