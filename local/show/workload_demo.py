@@ -134,9 +134,10 @@ class WorkloadDemo(Demo):
 
         await super().until(is_met, within_s, otherwise, meanwhile)
 
-    async def run_pods(self, count: int, *, anew: bool = False) -> None:
-        """Wait until so many Pods run, and show where; ``anew``: none of those that were shown."""
-        old = set(self._places) if anew else set[str]()
+    async def run_pods(self, count: int, *, replaced: bool = False) -> None:
+        """Wait until so many Pods run, and show where; ``replaced``: none of those that were
+        shown."""
+        old = set(self._places) if replaced else set[str]()
 
         def is_met() -> bool:
             found = {_uid(one): _phase(one) in ("Running", "Succeeded") for one in self._pods()}
@@ -148,7 +149,7 @@ class WorkloadDemo(Demo):
 
         waiting = (
             "not all new Pods run"
-            if anew
+            if replaced
             else "not all Pods run"
             if count
             else "the Pods are not gone"
@@ -162,7 +163,7 @@ class WorkloadDemo(Demo):
         width = max((len(name_pod(one)) for one in self._pods()), default=0)
         for pod in sorted(self._pods(), key=name_pod):
             self.timeline.print_row(f"  {name_pod(pod):<{width}}   {pod['spec']['nodeName']}")
-        if anew and before == sorted(self._places.values()):
+        if replaced and before == sorted(self._places.values()):
             self.timeline.print(Line("demo", "the new Pods have the slices of the old ones"))
 
     async def show_objects(self) -> None:
@@ -280,7 +281,7 @@ async def show_jobset(demo: WorkloadDemo) -> None:
     await demo.show_objects()
     what = "waits: the first Pod fails in some seconds, and the JobSet restarts"
     demo.timeline.print(Line("demo", what))
-    await demo.run_pods(count, anew=True)
+    await demo.run_pods(count, replaced=True)
     await demo.until_ended()
     await demo.until_slices(0)
 
@@ -297,7 +298,7 @@ async def show_leader_worker_set(demo: WorkloadDemo) -> None:
     await demo.run_pods(size)
     await demo.until_slices(1)
     await demo.roll({"spec": {"leaderWorkerTemplate": {"workerTemplate": _ROLLED}}})
-    await demo.run_pods(size, anew=True)
+    await demo.run_pods(size, replaced=True)
 
 
 async def show_deployment(demo: WorkloadDemo) -> None:
