@@ -53,7 +53,7 @@ def make_publish(topics: Topics, connection: Connection) -> Publish:
     """The function that publishes messages. They carry the cluster's id, if it has been read."""
 
     def publish(step: str, messages: Sequence[Message]) -> None:
-        cluster = connection.constants.get("cluster", "")
+        cluster = connection.cluster_id
         topics.publish(step, [(one.encode(), one.attributes(cluster)) for one in messages])
 
     return publish

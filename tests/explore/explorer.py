@@ -18,7 +18,7 @@ from local.base.http import Request, Response
 from local.gce.refusals import Refused
 from shared.base.names import PAUSED_ANNOTATION, RESOURCE_NAME_LABEL, VM_ID_LABEL
 from shared.node_groups.status import Type
-from tests.explore.rules import NODES, Rules, Violation
+from tests.explore.rules import NODES, REVOKED_WITHIN, Rules, Violation
 from tests.explore.world import BREAKS_FOR_S, CALLS, MESSAGES, Fault, World
 from tests.stories import helpers
 from tests.support import turns
@@ -174,7 +174,9 @@ class Explorer:
             self.harness.delete(name)
         gone = lambda: not any(map(self.harness.group, self._world.slices))  # noqa: E731
         self._until("gone", gone, GONE_WITHIN)
-        # A token that an invocation has created meanwhile expires.
+        self.harness.run_for(REVOKED_WITHIN)
+        self.rules.check_tokens_are_gone()
+        # A token whose creation was late expires.
         self.harness.run_for(timedelta(minutes=70))
         self.rules.check_end()
 
@@ -306,6 +308,7 @@ class Explorer:
     def _deliver(self, step: str, data: bytes, attributes: Mapping[str, str]) -> None:
         fault = self._take(MESSAGES, step, None)
         publish = partial(self._publish, step, data, dict(attributes))
+        self.rules.are_events_lost |= fault is not None and fault.kind in ("drop", "delay")
         if fault is None or fault.kind != "drop":
             if fault is not None and fault.kind == "delay":
                 self.harness.clock.call_later(fault.seconds, lambda: self._publish_later(publish))
@@ -343,6 +346,7 @@ class Explorer:
         vm = vms[fault.number % len(vms)] if vms else ""
         self._note(f"FAULT {fault}")
         self._run.counts["faults"] += 1
+        self.rules.are_events_lost |= fault.kind in ("outage", "no sinks")
         later = partial(self.harness.clock.call_later, fault.seconds)
         match fault.kind:
             case "outage":
@@ -423,8 +427,8 @@ class Explorer:
                     self._taken.append(f"{taken}/{resource}")
             case "foreign VM" if vm:
                 self._make_vm(vm)
-            case "foreign Node":
-                harness.simulation.admin("POST", NODES, self.rules.foreign_node())
+            case "foreign Node" if resource:
+                harness.simulation.admin("POST", NODES, self.rules.foreign_node(resource))
                 self.rules.strangers.add("worker-1")
 
     def _make_vm(self, model: str) -> None:

@@ -14,9 +14,12 @@ from shared.node_groups.node_group import MARK_PREFIX
 from tests.support.harness import Harness
 
 REVOKED_WITHIN = timedelta(minutes=5)
-"""A token is revoked so long after its VM's Node was labelled."""
+"""A token is revoked so long after its VM's Node was labelled, or its group is gone."""
+SAID_WITHIN = timedelta(minutes=10)
+"""A state that lasts longer is said on the object."""
 SECRETS = "/api/v1/namespaces/kube-system/secrets"
 NODES = "/api/v1/nodes"
+GROUPS = "/apis/tpu.google.com/v1alpha1/tpunodegroups"
 
 
 class Violation(AssertionError):
@@ -36,6 +39,10 @@ class Rules:
         self._secrets: dict[str, datetime] = {}
         self.late: set[str] = set()
         """The Secrets whose creation took effect after its client gave up."""
+        self.are_events_lost = False
+        """Whether events have been lost: then only the hourly look at a Ready slice finds a change."""
+        self._states: dict[str, tuple[object, datetime]] = {}
+        """The true state of each group, and since when it has lasted."""
 
     def find(self, path: str) -> dict[str, Any] | None:
         """A resource of Compute Engine."""
@@ -61,8 +68,8 @@ class Rules:
         path = request.path.removeprefix("/compute/v1/")
         if path != request.path:
             self._check_mark(step, request.method, path)
-        elif request.method == "DELETE" and path.startswith(f"{NODES}/"):
-            self._check_node(step, path)
+        elif path.startswith(f"{NODES}/"):
+            self._check_node(step, request.method, path)
 
     def _check_mark(self, step: str, method: str, path: str) -> None:
         parts = path.split("/")
@@ -84,20 +91,31 @@ class Rules:
         if resource in self.strangers or not mark.startswith(MARK_PREFIX):
             raise Violation(f"{step} changes what is no group's: {method} {path} ({mark!r})")
 
-    def _check_node(self, step: str, path: str) -> None:
-        name = path.rpartition("/")[2]
-        node = self._harness.simulation.admin("GET", path)
+    def _check_node(self, step: str, method: str, path: str) -> None:
+        name = path.split("/")[4]
+        node = self._harness.simulation.admin("GET", f"{NODES}/{name}")
         if node["kind"] != "Node":
             return
         if name in self.strangers:
-            raise Violation(f"{step} deletes Node {name}, which is no group's")
-        conditions = node.get("status", {}).get("conditions", [])
-        ready = next((one["status"] for one in conditions if one["type"] == "Ready"), "")
+            raise Violation(f"{step} changes Node {name}, which is no group's: {method}")
+        ready = _ready_of(node)
+        if method != "DELETE" or ready == "Unknown":
+            return
         vms = self._harness.simulation.gce.state()["instances"]
-        # A VM that has just been created again cannot have registered: the Node is its predecessor's.
-        runs = any(vm.endswith(f"/{name}") and state == "RUNNING" for vm, state in vms.items())
-        if ready != "Unknown" and runs:
-            raise Violation(f"{step} deletes Node {name} of a running VM; its Ready is {ready!r}")
+        found = [vm for vm in map(self.find, vms) if vm is not None and vm["name"] == name]
+        if any(not self._is_predecessors(node, vm) for vm in found):
+            raise Violation(
+                f"{step} deletes Node {name} of a VM that is {found[0]['status']}; "
+                f"its Ready is {ready!r}"
+            )
+
+    def _is_predecessors(self, node: dict[str, Any], vm: dict[str, Any]) -> bool:
+        """Whether a Node is older than the VM of its name. Labels do not say it: people edit them."""
+        clocks = self._harness.simulation.options.clocks
+        registered = datetime.fromisoformat(node["metadata"]["creationTimestamp"])
+        created = datetime.fromisoformat(vm["creationTimestamp"])
+        skew = timedelta(seconds=clocks.api_server_s - clocks.compute_engine_s)
+        return registered - skew + timedelta(seconds=1) < created
 
     def check_state(self) -> None:
         """Check what exists now."""
@@ -110,6 +128,7 @@ class Rules:
         vms = {path: status for path, status in found if path not in self.strangers}
         yield from self._count(vms)
         yield from self._check_tokens(vms)
+        yield from self._check_status(vms)
 
     def _count(self, vms: dict[str, str]) -> Iterator[str]:
         paths = self._harness.simulation.gce.leftovers()
@@ -121,7 +140,11 @@ class Rules:
         counts = Counter(find_resource_name(path.rpartition("/")[2]) for path in vms)
         for path, mig in migs.items():
             name = path.rpartition("/")[2]
-            if mig is not None and counts[name] > mig["targetSize"] + 1:
+            if mig is None:
+                continue
+            # A VM may be created before its predecessor is gone.
+            most = mig["targetSize"] + (mig["currentActions"]["recreating"] > 0)
+            if counts[name] > most:
                 yield f"{counts[name]} VMs of {name}, whose size is {mig['targetSize']}"
 
     def _check_tokens(self, vms: dict[str, str]) -> Iterator[str]:
@@ -150,6 +173,34 @@ class Rules:
                 yield f"{secret} of {name} is valid {now - begun} after its Node was labelled"
         self._labelled = labelled
 
+    def _check_status(self, vms: dict[str, str]) -> Iterator[str]:
+        now, states = self._harness.clock.now(), dict[str, tuple[object, datetime]]()
+        nodes = {one["metadata"]["name"]: _ready_of(one) for one in self.items(NODES)}
+        for group in self.items(GROUPS):
+            meta, status = group["metadata"], group.get("status", {})
+            resource = meta.get("labels", {}).get(RESOURCE_NAME_LABEL, "?")
+            names = {path.rpartition("/")[2]: state for path, state in vms.items()}
+            own = {name: it for name, it in names.items() if find_resource_name(name) == resource}
+            working = [name for name in own if own[name] == "RUNNING" and nodes.get(name) == "True"]
+            state = (meta["uid"], meta.get("deletionTimestamp"), own, working)
+            known, since = self._states.get(meta["name"], (None, now))
+            since = since if known == state else now
+            states[meta["name"]] = (state, since)
+            if now - since <= SAID_WITHIN:
+                continue
+            is_deleting = "deletionTimestamp" in meta
+            is_whole = len(working) == group["spec"]["nodeCount"] and not is_deleting
+            problem = _find_unsaid(status, is_whole=is_whole, misses=set(own) - set(working))
+            if problem and not (self.are_events_lost and _is_ready(status)):
+                yield f"{meta['name']}: {problem} {now - since} after {state}: {status}"
+        self._states = states
+
+    def check_tokens_are_gone(self) -> None:
+        """Check, minutes after the groups are gone, that none of their tokens is left."""
+        left = {one["metadata"]["name"] for one in self.items(SECRETS)} - self.late
+        if left:
+            raise Violation(f"left after the groups: {sorted(left)}")
+
     def check_end(self) -> None:
         """Check that nothing is left but what is no group's."""
         left = {
@@ -163,11 +214,38 @@ class Rules:
         if missing:
             raise Violation(f"missing, although it is no group's: {sorted(missing)}")
 
-    def foreign_node(self) -> dict[str, Any]:
-        """A Node of another machine with labels of a group."""
+    def foreign_node(self, resource: str) -> dict[str, Any]:
+        """A Node of another machine with the label of a group."""
         return {
             "apiVersion": "v1",
             "kind": "Node",
-            "metadata": {"name": "worker-1", "labels": {RESOURCE_NAME_LABEL: "tng-one-00000000"}},
+            "metadata": {"name": "worker-1", "labels": {RESOURCE_NAME_LABEL: resource}},
             "spec": {"providerID": "gce://my-gcp-project/us-central1-c/worker-1"},
         }
+
+
+def _ready_of(node: dict[str, Any]) -> str:
+    conditions = node.get("status", {}).get("conditions", [])
+    return next((str(one["status"]) for one in conditions if one["type"] == "Ready"), "")
+
+
+def _is_ready(status: dict[str, Any]) -> bool:
+    conditions = status.get("conditions", [])
+    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+
+
+def _find_unsaid(status: dict[str, Any], *, is_whole: bool, misses: set[str]) -> str:
+    """What the status does not say about a state that lasts; empty if it says all."""
+    conditions = status.get("conditions", [])
+    ready = next((one for one in conditions if one["type"] == "Ready"), None)
+    if ready is None or not ready.get("reason") or not ready.get("message"):
+        return "nothing is said"
+    if _is_ready(status) and not is_whole:
+        return "Ready is True"
+    if is_whole and not _is_ready(status):
+        return f"Ready is {ready['status']}"
+    joined = next((one for one in conditions if one["type"] == "NodesJoined"), None)
+    said = {one["name"] for one in status.get("pending", [])}
+    if joined is not None and misses - said and joined["status"] == "True":
+        return f"{sorted(misses - said)} not named"
+    return ""

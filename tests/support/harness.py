@@ -443,7 +443,7 @@ class Harness:
         connection = Connection(self.settings[step].access, prepare=connect)
 
         def publish(topic: str, messages: Sequence[Message]) -> None:
-            cluster = connection.constants.get("cluster", "")
+            cluster = connection.cluster_id
             assert cluster, f"{step} publishes to {topic} before it has read the cluster's id"
             for one in messages:
                 _check_route(topic, one)

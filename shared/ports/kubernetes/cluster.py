@@ -51,7 +51,7 @@ class Cluster(GroupCalls, NodeCalls, TokenCalls, SigningRequestCalls, WorkloadCa
         constants = self._connection.constants
         if name not in constants:
             metadata = self._call("GET", _NAMESPACES.one("kube-system"))["metadata"]
-            constants["cluster"] = str(metadata["uid"])
+            self._connection.cluster_id = constants["cluster"] = str(metadata["uid"])
             annotations = metadata.get("annotations") or {}
             constants["installation"] = str(annotations.get(INSTALLATION_ANNOTATION, ""))
         return constants[name]

@@ -13,8 +13,9 @@ class Connection:
     """The connection to the cluster: opened when it is first needed, then kept for the process.
 
     ``constants`` caches the ids of the cluster and its installation, and ``cached`` what is read seldom,
-    with the time until which it is cached. Both are cleared when a kubeconfig has changed: it may be
-    another cluster.
+    with the time until which it is cached. Both are cleared when a kubeconfig is read again: it may be
+    another cluster. ``cluster_id`` is the id that was read last. Messages carry it, also after that:
+    they are about objects of the cluster in which their invocation began.
     """
 
     def __init__(self, access: Access, *, prepare: Callable[[Any], None] | None = None) -> None:
@@ -22,6 +23,7 @@ class Connection:
         self._prepare = prepare
         self._session: Session | None = None
         self._lock = threading.Lock()
+        self.cluster_id = ""
         self.constants: dict[str, str] = {}
         self.cached: dict[str, tuple[Any, datetime]] = {}
 

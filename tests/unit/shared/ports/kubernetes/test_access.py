@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from google.auth.compute_engine import _metadata
@@ -28,6 +30,9 @@ from shared.ports.kubernetes.access import AccessError
 from shared.ports.kubernetes.access_settings import Access, GoogleToken, Kubeconfig, TokenKind
 from shared.ports.kubernetes.cluster import Cluster
 from shared.ports.kubernetes.connection import Connection
+from shared.ports.pubsub import Topics
+from shared.runtime import make_publish
+from shared.triggers.message import Cause, Message
 from tests.support.loopback import (
     Google,
     Loopback,
@@ -380,6 +385,26 @@ def test_a_kubeconfig_with_the_same_size_and_times_is_read_again_after_a_rejecti
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
     cluster.list_nodes("tng-x")
     assert servers.api.seen == ["first", "first", "other"]
+
+
+def test_messages_have_the_clusters_id_also_after_a_rejection(
+    servers: Servers, tmp_path: Path
+) -> None:
+    """The id is read again before anything else of the next invocation; this one has messages left."""
+    path, sent = tmp_path / "kubeconfig", list[Any]()
+    accept_only(servers, "first")
+    connection = Connection(write(servers, path, "first"))
+    cluster = Cluster(connection, "label_node", lambda: 5.0)
+    uid = cluster.get_cluster_id()
+    accept_only(servers, "other")
+    write(servers, path, "other")
+    cluster.list_nodes("tng-x")
+    topics = cast("Topics", SimpleNamespace(publish=lambda _, contents: sent.extend(contents)))
+    message = Message("default", "one", "uid", Cause.RESYNC, datetime(2026, 1, 1, tzinfo=UTC))
+    make_publish(topics, connection)("label_node", [message])
+    assert [attributes["cluster"] for _, attributes in sent] == [uid]
+    assert cluster.get_installation_id() == ""
+    assert servers.api.seen == ["first", "other", "other"], "whose cluster it is is read again"
 
 
 def test_a_rejected_kubeconfig_is_reported(servers: Servers, tmp_path: Path) -> None:
