@@ -18,7 +18,7 @@ from local.base.http import Request, Response
 from local.gce.refusals import Refused
 from shared.base.names import PAUSED_ANNOTATION, RESOURCE_NAME_LABEL, VM_ID_LABEL
 from shared.node_groups.status import Type
-from tests.explore.rules import NODES, REVOKED_WITHIN, Rules, Violation
+from tests.explore.rules import NODES, SECRETS, Rules, Violation
 from tests.explore.world import BREAKS_FOR_S, CALLS, MESSAGES, Fault, World
 from tests.stories import helpers
 from tests.support import turns
@@ -174,8 +174,6 @@ class Explorer:
             self.harness.delete(name)
         gone = lambda: not any(map(self.harness.group, self._world.slices))  # noqa: E731
         self._until("gone", gone, GONE_WITHIN)
-        self.harness.run_for(REVOKED_WITHIN)
-        self.rules.check_tokens_are_gone()
         # A token whose creation was late expires.
         self.harness.run_for(timedelta(minutes=70))
         self.rules.check_end()
@@ -261,6 +259,8 @@ class Explorer:
         send = partial(self._send, step, request, server)
         if fault is None:
             return send()
+        is_revocation = request.method == "DELETE" and request.path.startswith(SECRETS)
+        self.rules.is_revocation_lost |= is_revocation
         match fault.kind:
             case "error":
                 return _refuse(request, fault.number)
@@ -301,8 +301,8 @@ class Explorer:
         response = server(request)
         late = " late" if is_late else ""
         self._note(f"{step} {request.method} {request.path}{late}: {response.status}")
-        if is_late and request.method == "POST" and request.path.endswith("/secrets"):
-            self.rules.late.add(response.json()["metadata"].get("name", ""))
+        if request.method == "POST" and request.path == SECRETS and response.status == 201:
+            self.rules.note_secret(response.json(), is_late=is_late)
         return response
 
     def _deliver(self, step: str, data: bytes, attributes: Mapping[str, str]) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from local.base.http import Request
 from local.gce.refusals import Refused
 from shared.base.names import RESOURCE_NAME_LABEL, TOKEN_KEY, VM_ID_LABEL, find_resource_name
-from shared.node_groups.node_group import MARK_PREFIX
+from shared.node_groups.node_group import MARK_PREFIX, resource_name
 from tests.support.harness import Harness
 
 REVOKED_WITHIN = timedelta(minutes=5)
@@ -31,6 +31,8 @@ class Rules:
 
     def __init__(self, harness: Harness) -> None:
         self._harness = harness
+        namespace = harness.simulation.admin("GET", "/api/v1/namespaces/kube-system")
+        self._cluster = namespace["metadata"]["uid"]
         self.strangers: set[str] = set()
         self.broken = ""
         """The first violation by a call of a step."""
@@ -39,6 +41,10 @@ class Rules:
         self._secrets: dict[str, datetime] = {}
         self.late: set[str] = set()
         """The Secrets whose creation took effect after its client gave up."""
+        self._gone: dict[str, datetime] = {}
+        """Since when the group of a Secret is gone."""
+        self.is_revocation_lost = False
+        """Whether a revocation has failed. The last one of a group is tried once."""
         self.are_events_lost = False
         """Whether events have been lost: then only the hourly look at a Ready slice finds a change."""
         self._states: dict[str, tuple[object, datetime]] = {}
@@ -149,8 +155,10 @@ class Rules:
 
     def _check_tokens(self, vms: dict[str, str]) -> Iterator[str]:
         now = self._harness.clock.now()
-        secrets = {one["metadata"]["name"] for one in self.items(SECRETS)}
+        found = {one["metadata"]["name"]: one["metadata"] for one in self.items(SECRETS)}
+        secrets = found.keys() - self.late
         self._secrets = {name: self._secrets.get(name, now) for name in secrets}
+        yield from self._check_tokens_of_gone({name: found[name] for name in secrets})
         owners: dict[str, str] = {}
         labelled: dict[tuple[str, str], datetime] = {}
         nodes = {one["metadata"]["name"]: one for one in self.items(NODES)}
@@ -169,16 +177,41 @@ class Rules:
             key = (name, vm["id"])
             labelled[key] = self._labelled.get(key, now)
             begun = max(labelled[key], self._secrets.get(secret, now))
-            if secret in secrets and now - begun > REVOKED_WITHIN and secret not in self.late:
+            if secret in secrets and now - begun > REVOKED_WITHIN:
                 yield f"{secret} of {name} is valid {now - begun} after its Node was labelled"
         self._labelled = labelled
+
+    def _check_tokens_of_gone(self, secrets: dict[str, dict[str, Any]]) -> Iterator[str]:
+        now, groups = self._harness.clock.now(), self.resource_names()
+        gone = {
+            name
+            for name, meta in secrets.items()
+            if meta.get("labels", {}).get(RESOURCE_NAME_LABEL) not in groups
+        }
+        self._gone = {name: self._gone.get(name, now) for name in gone}
+        for name, since in self._gone.items():
+            if now - since > REVOKED_WITHIN and not self.is_revocation_lost:
+                yield f"{name} is valid {now - since} after its group was gone"
+
+    def resource_names(self) -> set[str]:
+        """Those of all groups, also those whose label somebody has removed."""
+        return {self._resource_name(one["metadata"]) for one in self.items(GROUPS)}
+
+    def _resource_name(self, meta: dict[str, Any]) -> str:
+        return resource_name(self._cluster, meta["name"], meta["uid"])
+
+    def note_secret(self, secret: dict[str, Any], *, is_late: bool) -> None:
+        """A Secret was created: late, if its client has given up or its group is gone."""
+        labels = secret["metadata"].get("labels", {})
+        if is_late or labels.get(RESOURCE_NAME_LABEL) not in self.resource_names():
+            self.late.add(secret["metadata"].get("name", ""))
 
     def _check_status(self, vms: dict[str, str]) -> Iterator[str]:
         now, states = self._harness.clock.now(), dict[str, tuple[object, datetime]]()
         nodes = {one["metadata"]["name"]: _ready_of(one) for one in self.items(NODES)}
         for group in self.items(GROUPS):
             meta, status = group["metadata"], group.get("status", {})
-            resource = meta.get("labels", {}).get(RESOURCE_NAME_LABEL, "?")
+            resource = self._resource_name(meta)
             names = {path.rpartition("/")[2]: state for path, state in vms.items()}
             own = {name: it for name, it in names.items() if find_resource_name(name) == resource}
             working = [name for name in own if own[name] == "RUNNING" and nodes.get(name) == "True"]
@@ -194,12 +227,6 @@ class Rules:
             if problem and not (self.are_events_lost and _is_ready(status)):
                 yield f"{meta['name']}: {problem} {now - since} after {state}: {status}"
         self._states = states
-
-    def check_tokens_are_gone(self) -> None:
-        """Check, minutes after the groups are gone, that none of their tokens is left."""
-        left = {one["metadata"]["name"] for one in self.items(SECRETS)} - self.late
-        if left:
-            raise Violation(f"left after the groups: {sorted(left)}")
 
     def check_end(self) -> None:
         """Check that nothing is left but what is no group's."""
