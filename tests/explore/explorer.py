@@ -393,6 +393,7 @@ class Explorer:
         group = harness.group(name)
         if group is None:
             return
+        self.rules.begin_state()
         status, path = group.get("status", {}), helpers.group_path(name)
         resource = group["metadata"].get("labels", {}).get(RESOURCE_NAME_LABEL, "")
         match fault.kind:

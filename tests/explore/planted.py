@@ -18,7 +18,7 @@ from functions.tear_down import actions as deletion
 from functions.tear_down import decide
 from shared.frame import execution, step
 from shared.frame.plan import Plan
-from shared.node_groups import actions, bootstrap, lifecycle, membership
+from shared.node_groups import actions, bootstrap, lifecycle, membership, readiness
 from tests.explore.explorer import explore
 from tests.explore.world import draw
 
@@ -55,6 +55,7 @@ def _same_token(_random: Any, now: Any, life: timedelta = bootstrap.TOKEN_LIFE) 
 
 
 _make_observation, _guards = lifecycle.make_observation, lifecycle._guards
+_ABOUT_NODES = (readiness._check_nodes, readiness._check_pending)
 BUGS: Mapping[str, tuple[Place, Any]] = {
     "inserts count as ended after 2 s": (
         (lifecycle, "SURELY_ABSENT_AFTER"),
@@ -71,6 +72,11 @@ BUGS: Mapping[str, tuple[Place, Any]] = {
     "any Node may be a VM's": ((membership, "is_vm_name"), lambda *_: True),
     "Nodes are not labelled": ((actions.PatchNode, "apply"), _do_nothing),
     "Nodes are not deleted": ((actions.DeleteNode, "apply"), _do_nothing),
+    "the tokens of a deleted group stay": ((deletion.RevokeTokens, "apply"), _do_nothing),
+    "Nodes that are not Ready are not reported": (
+        (readiness, "RULES"),
+        tuple(one for one in readiness.RULES if one not in _ABOUT_NODES),
+    ),
     "no message is retried": ((step, "_retry"), _give_up),
     "each resync is too old": ((step, "MAX_RESYNC_AGE"), timedelta(seconds=-1000)),
 }

@@ -206,6 +206,10 @@ class Rules:
         if is_late or labels.get(RESOURCE_NAME_LABEL) not in self.resource_names():
             self.late.add(secret["metadata"].get("name", ""))
 
+    def begin_state(self) -> None:
+        """Somebody has edited a status: it says the state ten minutes later."""
+        self._states.clear()
+
     def _check_status(self, vms: dict[str, str]) -> Iterator[str]:
         now, states = self._harness.clock.now(), dict[str, tuple[object, datetime]]()
         nodes = {one["metadata"]["name"]: _ready_of(one) for one in self.items(NODES)}
