@@ -395,7 +395,7 @@ class Explorer:
             return
         self.rules.begin_state()
         status, path = group.get("status", {}), helpers.group_path(name)
-        resource = group["metadata"].get("labels", {}).get(RESOURCE_NAME_LABEL, "")
+        resource = self.rules.resource_name(group["metadata"])
         match fault.kind:
             case "delete":
                 harness.delete(name)
@@ -420,7 +420,7 @@ class Explorer:
                 helpers.patch(harness, path, {"metadata": {"labels": {RESOURCE_NAME_LABEL: None}}})
             case "edit VM id" if vm:
                 helpers.patch(harness, node, {"metadata": {"labels": {VM_ID_LABEL: "12345"}}})
-            case "take name" if resource:
+            case "take name":
                 taken = f"{helpers.REGION}/resourcePolicies"
                 body = {"name": resource, "workloadPolicy": {"type": "HIGH_THROUGHPUT"}}
                 if self._as_user("POST", taken, body):
@@ -428,7 +428,7 @@ class Explorer:
                     self._taken.append(f"{taken}/{resource}")
             case "foreign VM" if vm:
                 self._make_vm(vm)
-            case "foreign Node" if resource:
+            case "foreign Node":
                 harness.simulation.admin("POST", NODES, self.rules.foreign_node(resource))
                 self.rules.strangers.add("worker-1")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -195,9 +195,10 @@ class Rules:
 
     def resource_names(self) -> set[str]:
         """Those of all groups, also those whose label somebody has removed."""
-        return {self._resource_name(one["metadata"]) for one in self.items(GROUPS)}
+        return {self.resource_name(one["metadata"]) for one in self.items(GROUPS)}
 
-    def _resource_name(self, meta: dict[str, Any]) -> str:
+    def resource_name(self, meta: Mapping[str, Any]) -> str:
+        """The name of a group's resources."""
         return resource_name(self._cluster, meta["name"], meta["uid"])
 
     def note_secret(self, secret: dict[str, Any], *, is_late: bool) -> None:
@@ -215,7 +216,7 @@ class Rules:
         nodes = {one["metadata"]["name"]: _ready_of(one) for one in self.items(NODES)}
         for group in self.items(GROUPS):
             meta, status = group["metadata"], group.get("status", {})
-            resource = self._resource_name(meta)
+            resource = self.resource_name(meta)
             names = {path.rpartition("/")[2]: state for path, state in vms.items()}
             own = {name: it for name, it in names.items() if find_resource_name(name) == resource}
             working = [name for name in own if own[name] == "RUNNING" and nodes.get(name) == "True"]

@@ -87,8 +87,12 @@ def draw(seed: int) -> World:
             seconds = random.uniform(1, LATEST_EFFECT_S)
             begin_s = random.uniform(0, at_s)
             faults.append(Fault(begin_s, kind, "create_resources", "insert", seconds))
+    options = _draw_options(random)
+    if random.random() < 0.15:
+        # A name can be taken only before the group has it.
+        faults.append(Fault(random.uniform(0, 4), "take name", number=random.randrange(2)))
     faults.sort(key=lambda fault: fault.at_s)
-    return World(seed, _draw_options(random), slices, tuple(faults))
+    return World(seed, options, slices, tuple(faults))
 
 
 def _draw_slice(random: Random) -> dict[str, Any]:
