@@ -198,19 +198,24 @@ class Explorer:
         group = self.harness.group(name)
         assert group is not None
         status = group.get("status", {})
-        nodes = [one for one in self.rules.items(NODES) if self._is_node_of(one, group)]
         running = [vm for vm, state in self._vms(group).items() if state == "RUNNING"]
+        proofs = {it["name"]: it["id"] for it in map(self.rules.find, running) if it is not None}
+        nodes = [one for one in self.rules.items(NODES) if self._is_node_of(one, group, proofs)]
         is_whole = len(nodes) == len(running) == group["spec"]["nodeCount"]
         if self.harness.is_ready(name):
             return is_whole and not status.get("pending")
         is_bulk = group["spec"]["targetSizePolicyMode"] == "BULK"
         return is_bulk and self._lost_vms and not is_whole
 
-    def _is_node_of(self, node: Mapping[str, Any], group: Mapping[str, Any]) -> bool:
-        resource = group["metadata"].get("labels", {}).get(RESOURCE_NAME_LABEL, "?")
+    def _is_node_of(
+        self, node: Mapping[str, Any], group: Mapping[str, Any], proofs: Mapping[str, str]
+    ) -> bool:
+        """Whether a Node is Ready, is one of these VMs' (ids by names), and has the labels of both."""
+        resource, labels = self.rules.resource_name(group["metadata"]), node["metadata"]["labels"]
+        is_proved = labels.get(VM_ID_LABEL) == proofs.get(node["metadata"]["name"], "?")
         conditions = node.get("status", {}).get("conditions", [])
         is_ready = any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
-        return is_ready and node["metadata"]["name"].startswith(f"{resource}-")
+        return is_ready and is_proved and labels.get(RESOURCE_NAME_LABEL) == resource
 
     def _vms(self, group: Mapping[str, Any] | None = None) -> dict[str, str]:
         found = self.harness.simulation.gce.state()["instances"].items()
