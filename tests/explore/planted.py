@@ -19,6 +19,7 @@ from functions.tear_down import decide
 from shared.frame import execution, step
 from shared.frame.plan import Plan
 from shared.node_groups import actions, bootstrap, lifecycle, membership, readiness
+from shared.ports.kubernetes import nodes
 from tests.explore.explorer import explore
 from tests.explore.world import draw
 
@@ -54,6 +55,10 @@ def _same_token(_random: Any, now: Any, life: timedelta = bootstrap.TOKEN_LIFE) 
     return bootstrap.Token("abcdef", "0123456789abcdef", (now + life).replace(microsecond=0))
 
 
+def _delete_by_name(self: nodes.NodeCalls, name: str, _uid: str) -> None:
+    self._delete(nodes._NODES.one(name), {})
+
+
 _make_observation, _guards = lifecycle.make_observation, lifecycle._guards
 _ABOUT_NODES = (readiness._check_nodes, readiness._check_pending)
 BUGS: Mapping[str, tuple[Place, Any]] = {
@@ -72,6 +77,7 @@ BUGS: Mapping[str, tuple[Place, Any]] = {
     "any Node may be a VM's": ((membership, "is_vm_name"), lambda *_: True),
     "Nodes are not labelled": ((actions.PatchNode, "apply"), _do_nothing),
     "Nodes are not deleted": ((actions.DeleteNode, "apply"), _do_nothing),
+    "a Node is deleted by its name alone": ((nodes.NodeCalls, "delete_node"), _delete_by_name),
     "the tokens of a deleted group stay": ((deletion.RevokeTokens, "apply"), _do_nothing),
     "Nodes that are not Ready are not reported": (
         (readiness, "RULES"),

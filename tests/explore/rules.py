@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
@@ -75,7 +76,7 @@ class Rules:
         if path != request.path:
             self._check_mark(step, request.method, path)
         elif path.startswith(f"{NODES}/"):
-            self._check_node(step, request.method, path)
+            self._check_node(step, request, path)
 
     def _check_mark(self, step: str, method: str, path: str) -> None:
         parts = path.split("/")
@@ -97,8 +98,8 @@ class Rules:
         if resource in self.strangers or not mark.startswith(MARK_PREFIX):
             raise Violation(f"{step} changes what is no group's: {method} {path} ({mark!r})")
 
-    def _check_node(self, step: str, method: str, path: str) -> None:
-        name = path.split("/")[4]
+    def _check_node(self, step: str, request: Request, path: str) -> None:
+        name, method = path.split("/")[4], request.method
         node = self._harness.simulation.admin("GET", f"{NODES}/{name}")
         if node["kind"] != "Node":
             return
@@ -107,6 +108,9 @@ class Rules:
         ready = _ready_of(node)
         if method != "DELETE" or ready == "Unknown":
             return
+        uid = json.loads(request.body or b"{}").get("preconditions", {}).get("uid")
+        if uid not in (None, node["metadata"]["uid"]):
+            return  # the API server refuses to delete another Node than the one that was read
         vms = self._harness.simulation.gce.state()["instances"]
         found = [vm for vm in map(self.find, vms) if vm is not None and vm["name"] == name]
         if any(not self._is_predecessors(node, vm) for vm in found):
