@@ -138,4 +138,4 @@ def select_next(
     slices += [Slice(one.name, one.unit, one.hash, SliceState.PROVISIONING) for one in created]
     left = [(leader, desired) for leader, desired in pods.desired if desired not in created]
     others = [leader for leader, desired in left if desired.name != rejected]
-    return len(left), select_leaders(others, concurrency.count_slots(pods.limit, slices), now)
+    return len(left), select_leaders(others, concurrency.count_slots(pods.limit, slices, 1), now)

@@ -163,7 +163,7 @@ def _observe_failed_update(work: SliceWork, event: LogEvent) -> ObservedFailedUp
 
 def _observe_operation(work: SliceWork, event: LogEvent) -> ObservedCreation | ObservedDeletion:
     """Read all slices, and select those that use the free slots. They are selected here and not in
-    ``decide``, because the first one is read again.
+    ``decide``, because the first one's Nodes and Pods are read.
 
     Both steps of JobSets get the end of each operation. After a creation, this step changes a slice in
     the same invocation, and provision_slice only publishes resyncs. After a deletion it is the reverse.
@@ -176,7 +176,7 @@ def _observe_operation(work: SliceWork, event: LogEvent) -> ObservedCreation | O
     selected: list[Slice] = []
     if not (is_deletion and event.has_failed):
         observed = match_states(work, slices, states)
-        selected = select_next(observed, provider.concurrency_limit, work.now)
+        selected = select_next(observed, provider.concurrency_limit, work.now, least=1)
     if is_deletion:
         existing = None
         unit = next((one for one in states if one.slice_name == event.name), None)
@@ -256,7 +256,12 @@ def with_users(work: SliceWork, one: ObservedSlice) -> ObservedSlice:
     return replace(one, users=users)
 
 
-def select_next(slices: Sequence[ObservedSlice], limit: int | None, now: datetime) -> list[Slice]:
+def select_next(
+    slices: Sequence[ObservedSlice],
+    limit: int | None,
+    now: datetime,
+    least: int = concurrency.MIN_SELECTED,
+) -> list[Slice]:
     """The slices that need an action and can be changed now: for half of the free slots those with the
     earliest deadlines, for the others some at random (`concurrency.select`)."""
     to_change = [one.existing for one in slices if one.is_change_due(now)]
@@ -264,7 +269,7 @@ def select_next(slices: Sequence[ObservedSlice], limit: int | None, now: datetim
         return to_change
     never = datetime.max.replace(tzinfo=UTC)
     to_change.sort(key=lambda one: (one.release_after or never, one.name))
-    slots = concurrency.count_slots(limit, (one.existing for one in slices))
+    slots = concurrency.count_slots(limit, (one.existing for one in slices), least)
     return concurrency.select(
         to_change, slots, now, lambda one: one.name, lambda one: one.unit.namespace
     )

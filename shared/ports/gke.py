@@ -5,7 +5,9 @@ end is an entry of the audit log. GKE's list of node pools has no pages.
 """
 
 import json
+import threading
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from functools import partial
 from typing import Any, Literal
 
@@ -21,7 +23,14 @@ GkeMethod = Literal[
 
 
 class GkeClient(LazyClients):
-    """The client of google-cloud-container, and its one kind of call."""
+    """The client of google-cloud-container, and its one kind of call.
+
+    ``kept``: when the node pools were last listed, and the pools by name, with the changes that this
+    process has begun since. ``slots`` is held while such a change takes a slot, and during no call.
+    """
+
+    kept: tuple[datetime, dict[str, dict[str, Any]]] | None = None
+    slots = threading.Lock()
 
     def load_class(self, service: str) -> Callable[..., Any]:  # noqa: ARG002 - there is one
         """Import the client's class."""

@@ -13,14 +13,16 @@ from typing import TypeVar
 from shared.slices.provider import Slice, SliceState
 
 MIN_SELECTED = 2
-"""How many slices are selected if no slot seems free: the count may be outdated."""
+"""How many slices the sweep selects if no slot seems free. The count may be wrong, with no operation's
+end to follow: the second one is tried even if the one that has waited longest is always rejected."""
 T = TypeVar("T")
 _CHANGING = (SliceState.PROVISIONING, SliceState.DELETING)
 
 
-def count_slots(concurrency_limit: int, slices: Iterable[Slice]) -> int:
-    """The number of free slots, by the states of the slices."""
-    return max(MIN_SELECTED, concurrency_limit - sum(one.state in _CHANGING for one in slices))
+def count_slots(limit: int, slices: Iterable[Slice], least: int = MIN_SELECTED) -> int:
+    """The number of free slots, by the states of the slices. At the end of an operation ``least`` is 1:
+    its slot is free, unless the other step has just taken it."""
+    return max(least, limit - sum(one.state in _CHANGING for one in slices))
 
 
 def select(

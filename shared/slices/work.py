@@ -26,7 +26,7 @@ from shared.slices.kinds.kind import Rules, list_pods_on_nodes
 from shared.slices.provider import Provider, Slice
 from shared.slices.units import Unit, UnitState
 from shared.triggers.message import Message
-from shared.triggers.trigger import LogTrigger
+from shared.triggers.trigger import LogTrigger, ObjectTrigger
 
 if TYPE_CHECKING:
     from shared.ports.gke import GkeClient
@@ -80,7 +80,12 @@ def open_slices(invocation: Invocation, is_first_observation: bool) -> SliceWork
         invocation.facts["gke_calls"] = invocation.facts.get("gke_calls", 0) + 1
         return invocation.remaining_s()
 
-    provider = build_provider(settings, invocation.cluster, runtime.gke, runtime.now, remaining_s)
+    # The end of an operation has changed a pool. A resync is about what was selected for a slot.
+    uses_kept = is_first_observation and isinstance(trigger, ObjectTrigger)
+    options = {"uses_kept": uses_kept, "checks_slots": not trigger.is_resync}
+    provider = build_provider(
+        settings, invocation.cluster, runtime.gke, runtime.now, remaining_s, **options
+    )
     fields = work_fields(invocation, is_first_observation=is_first_observation)
     return SliceWork(**fields, provider=provider)
 
@@ -91,8 +96,10 @@ def build_provider(
     gke: GkeClient | None,
     now: Callable[[], datetime],
     remaining_s: Callable[[], float],
+    **options: bool,
 ) -> Provider:
-    """The provider of an installation. ``remaining_s`` is called before each call to GKE."""
+    """The provider of an installation. ``remaining_s`` is called before each call to GKE; ``options``
+    are those of `NodePools`."""
     if gke is None or settings.gke is None:
         from shared.slices.by_node_group.provider import GroupSlices
 
@@ -102,7 +109,7 @@ def build_provider(
     def list_readiness(name: str) -> list[bool]:
         return [parse_node(raw).is_ready for raw in cluster.list_nodes_of_slice(name)]
 
-    return NodePools(settings.gke, gke, remaining_s, list_readiness)
+    return NodePools(settings.gke, gke, remaining_s, list_readiness, now, **options)
 
 
 def set_trace_id(work: SliceWork, existing: Slice) -> None:

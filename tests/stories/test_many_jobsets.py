@@ -32,7 +32,7 @@ CALLS_EACH_ON_GKE = 40
 """The same on GKE, where most JobSets wait for a slot."""
 CALLS_A_MINUTE = 4
 """Calls of both steps to the API server per minute, for any number of JobSets."""
-GKE_CALLS_EACH = 24
+GKE_CALLS_EACH = 9
 """Calls of both steps to GKE for the lifecycle of one pool, if the cluster executes five operations at
 the same time and a hundred pools wait for a slot."""
 GKE_CALLS_A_MINUTE = 2

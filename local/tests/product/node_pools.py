@@ -30,4 +30,4 @@ def provider(
     client = GkeClient(
         "http://simulator.test", prepare=lambda session: mount(session, gke.simulator)
     )
-    return NodePools(settings, client, remaining_s, list_readiness)
+    return NodePools(settings, client, remaining_s, list_readiness, gke.clock.now)

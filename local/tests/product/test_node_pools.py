@@ -56,7 +56,7 @@ def test_a_pool_is_created_read_and_deleted(gke: Gke, pools: NodePools) -> None:
     assert gke.nodes.there == {}
     assert gke.simulator.calls.counts() == {
         "nodePools.get": 1,
-        "nodePools.list": 6,
+        "nodePools.list": 4,
         "nodePools.create": 1,
         "nodePools.delete": 1,
     }
@@ -308,13 +308,14 @@ def test_the_service_can_be_called_over_a_socket(gke: Gke) -> None:
     with open_loopback() as loopback:
         port = loopback.serve(gke.simulator)
         client = GkeClient(f"http://127.0.0.1:{port}")
-        pools = NodePools(SETTINGS, client, lambda: 30.0, lambda _: ())
+        pools = NodePools(SETTINGS, client, lambda: 30.0, lambda _: (), gke.clock.now)
         pools.create(pools.build_desired(*LEADER))
         assert found(pools).state is SliceState.PROVISIONING
 
 
 def test_an_unreachable_service_is_a_transient_error() -> None:
-    pools = NodePools(SETTINGS, GkeClient("http://127.0.0.1:9"), lambda: 1.0, lambda _: ())
+    client = GkeClient("http://127.0.0.1:9")
+    pools = NodePools(SETTINGS, client, lambda: 1.0, lambda _: (), lambda: datetime.now(UTC))
     with pytest.raises(
         CallError, match=r"nodePools\.get: 0 unreachable: ConnectionError"
     ) as failed:

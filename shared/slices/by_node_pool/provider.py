@@ -2,11 +2,17 @@
 
 Each call is one request; a deletion reads the pool first. A Job's pool has one of two names, ours or TPU
 Provisioner's. Mostly neither exists, so one list of the cluster's pools replaces two failing reads.
+
+Many JobSets begin or end in the same second. So that not each of their triggers lists the pools, the
+process keeps the last list for some seconds. It only saves reads. What it lacks may exist: GKE rejects a
+second pool of a name, and the step observes again, without it. What it has may have changed: a deletion
+reads the pool first, and the write of a deadline has its etag.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from shared.base.names import NODE_POOLS
@@ -19,17 +25,25 @@ from shared.slices.by_node_pool.desired_pool import build_desired_slice
 from shared.slices.provider import DesiredSlice, NameConflict, Slice, SliceState
 from shared.slices.units import Demand, Unit
 
+KEPT_FOR = timedelta(seconds=5)
+"""How long a list of node pools is used for other triggers of the same process."""
+_LIMIT = 5
+_CHANGING = frozenset({"PROVISIONING", "RECONCILING", "STOPPING"})
+
 
 class NodePools:
     """The node pools of one cluster, for one invocation: a `shared.slices.provider.Provider`.
 
     ``remaining_s`` returns the seconds left for calls, or raises `OutOfTimeError`. ``list_readiness``
     returns for each Node of a pool whether it is ready; it is called only for failed pools.
+    ``uses_kept``: the list of an earlier invocation may be used. ``checks_slots``: a change fails
+    without a call if a recent list has no slot for it; GKE, which alone knows all operations, decides
+    about others.
     """
 
     noun = "node pool"
     event_prefix = "NodePool"
-    concurrency_limit: int | None = 5
+    concurrency_limit: int | None = _LIMIT
 
     def __init__(
         self,
@@ -37,11 +51,18 @@ class NodePools:
         client: GkeClient,
         remaining_s: Callable[[], float],
         list_readiness: Callable[[str], Sequence[bool]],
+        now: Callable[[], datetime],
+        *,
+        uses_kept: bool = False,
+        checks_slots: bool = False,
     ) -> None:
         self._settings = settings
         self._client = client
         self._remaining_s = remaining_s
         self._list_readiness = list_readiness
+        self._now = now
+        self._uses_kept = uses_kept
+        self._checks_slots = checks_slots
 
     def build_desired(self, demand: Demand, unit: Unit) -> DesiredSlice:
         return build_desired_slice(demand, unit, self._settings)
@@ -49,8 +70,9 @@ class NodePools:
     def find(self, desired: DesiredSlice) -> Slice | NameConflict | None:
         """The pool with the desired name, or the Job's pool by TPU Provisioner, or a conflict."""
         found: Slice | NameConflict | None
-        pools = {pool["name"]: pool for pool in self._list_pools()}
-        older = pools.get(found_pools.older_name(desired.unit))
+        older_name = found_pools.older_name(desired.unit)
+        pools = self._list_recent(desired.name, older_name)
+        older = pools.get(older_name)
         if desired.name in pools:
             found = found_pools.read_found(pools[desired.name], desired)
         else:
@@ -59,7 +81,7 @@ class NodePools:
 
     def get(self, namespace: str, name: str) -> Slice | None:
         """The pool of that name, if it was created for a unit of that namespace."""
-        pool = self._find(name)
+        pool = self._kept().get(name) or self._find(name)
         if pool is None or not found_pools.is_managed(pool):
             return None
         found = found_pools.read_slice(pool)
@@ -67,14 +89,17 @@ class NodePools:
 
     def list_by_owner(self, kind: str, namespace: str, owner: str) -> list[Slice]:
         key = (kind, namespace, owner)
-        return [self._with_nodes(one) for one in self._list() if one.unit.owner_key == key]
+        found = _read(self._list_recent())
+        return [self._with_nodes(one) for one in found if one.unit.owner_key == key]
 
     def list_all(self, namespace: str = "", *, with_nodes: bool = True) -> Iterable[Slice]:
-        found = (one for one in self._list() if namespace in ("", one.unit.namespace))
+        found = (one for one in _read(self._list_pools()) if namespace in ("", one.unit.namespace))
         return [self._with_nodes(one) if with_nodes else one for one in found]
 
     def create(self, desired: DesiredSlice) -> None:
-        self._call("create_node_pool", parent=self._settings.cluster_path, nodePool=desired.body)
+        path, body = self._settings.cluster_path, desired.body
+        with self._change(desired.name, body, "PROVISIONING"):
+            self._call("create_node_pool", parent=path, nodePool=body)
 
     def delete(self, existing: Slice) -> bool:
         """Start deleting it, if it is unchanged (409 if not). Returns ``False`` if it was gone.
@@ -82,12 +107,13 @@ class NodePools:
         GKE's delete takes no etag, unlike its update. So the pool is read again and compared; a change
         between the two requests is not noticed.
         """
-        found = self._find(existing.name)
-        if found is not None and not _is_same(found, existing.raw):
-            message = f"node pool {existing.name} has changed since it was read"
-            about = About(NODE_POOLS, existing.name)
-            raise CallError("nodePools.delete", 409, "aborted", message, about)
-        return found is not None and self._find(existing.name, "delete_node_pool") is not None
+        with self._change(existing.name, existing.raw, "STOPPING"):
+            found = self._find(existing.name)
+            if found is not None and not _is_same(found, existing.raw):
+                message = f"node pool {existing.name} has changed since it was read"
+                about = About(NODE_POOLS, existing.name)
+                raise CallError("nodePools.delete", 409, "aborted", message, about)
+            return found is not None and self._find(existing.name, "delete_node_pool") is not None
 
     def set_release_deadline(self, existing: Slice, release_after: datetime | None) -> None:
         """Write the deadline to the labels of the pool's Nodes, if the pool is unchanged (etag)."""
@@ -98,12 +124,43 @@ class NodePools:
             etag=existing.raw.get("etag", ""),
         )
 
-    def _list(self) -> Iterable[Slice]:
-        return map(found_pools.read_slice, filter(found_pools.is_managed, self._list_pools()))
-
-    def _list_pools(self) -> list[dict[str, Any]]:
+    def _list_pools(self) -> dict[str, dict[str, Any]]:
+        """List the pools, and keep the list. Requests at the same time each list: waiting for another's
+        list would make all of them as slow as the slowest call."""
+        began = self._now()
         found = self._call("list_node_pools", parent=self._settings.cluster_path)
-        return list(found.get("nodePools") or ())
+        pools = {pool["name"]: pool for pool in found.get("nodePools") or ()}
+        self._client.kept, self._uses_kept = (began, pools), True
+        return dict(pools)
+
+    def _kept(self) -> dict[str, dict[str, Any]]:
+        """The pools of the last list, if it may be used and is recent; empty if not."""
+        kept = self._client.kept
+        is_usable = self._uses_kept and kept and self._now() - kept[0] <= KEPT_FOR
+        return kept[1] if kept and is_usable else {}
+
+    def _list_recent(self, *names: str) -> dict[str, dict[str, Any]]:
+        """The kept list, or a new one. A pool of these names that was being deleted may be gone."""
+        pools = dict(self._kept())
+        is_outdated = any(pools.get(name, {}).get("status") == "STOPPING" for name in names)
+        return self._list_pools() if is_outdated or not pools else pools
+
+    @contextmanager
+    def _change(self, name: str, pool: Mapping[str, Any], status: str) -> Iterator[None]:
+        """Take a slot for a change in the kept list. Raises `CallError` as GKE would, if none is free.
+        The list is not used after an error, which may be due to what it does not show."""
+        with self._client.slots:
+            pools = self._kept()
+            count = sum(one.get("status") in _CHANGING for one in pools.values())
+            if self._checks_slots and count >= _LIMIT:
+                message, about = f"{count} node pools are being changed", About(NODE_POOLS, name)
+                raise CallError("nodePools", 429, "rateLimitExceeded", message, about)
+            pools[name] = {**pool, "status": status}
+        try:
+            yield
+        except Exception:
+            self._client.kept = None
+            raise
 
     def _with_nodes(self, found: Slice) -> Slice:
         if found.state is not SliceState.FAILED:
@@ -124,6 +181,10 @@ class NodePools:
 
     def _call(self, method: GkeMethod, **request: Any) -> dict[str, Any]:
         return self._client.call(method, request, self._remaining_s)
+
+
+def _read(pools: Mapping[str, dict[str, Any]]) -> Iterable[Slice]:
+    return map(found_pools.read_slice, filter(found_pools.is_managed, pools.values()))
 
 
 def _is_same(found: Mapping[str, Any], read: Mapping[str, Any]) -> bool:

@@ -276,9 +276,8 @@ def use_pools(gke: Gke, step: str) -> None:
         mount(session, gke.simulator)
         session.headers["Authorization"] = f"Bearer {step}"
 
-    pools = NodePools(
-        SETTINGS, GkeClient("http://simulator.test", prepare=prepare), lambda: 30.0, lambda _: ()
-    )
+    client = GkeClient("http://simulator.test", prepare=prepare)
+    pools = NodePools(SETTINGS, client, lambda: 30.0, lambda _: (), gke.clock.now)
     desired = provider(gke).build_desired(*LEADER)
     if step == "provision_slice":
         pools.create(desired)

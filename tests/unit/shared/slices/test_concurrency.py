@@ -35,6 +35,8 @@ def test_each_slice_in_progress_takes_a_slot_and_a_minimum_stays_free(
     states: list[SliceState], slots: int
 ) -> None:
     assert concurrency.count_slots(5, slices(*states)) == slots
+    at_an_end = 1 if slots == concurrency.MIN_SELECTED else slots
+    assert concurrency.count_slots(5, slices(*states), least=1) == at_an_end
 
 
 def select(waiting: list[str], slots: int, minute: int = 0) -> list[str]:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 from typing import Any, cast
 
 import pytest
@@ -18,7 +21,7 @@ from shared.slices.by_node_group.desired_group import (
 from shared.slices.by_node_group.provider import GroupSlices
 from shared.slices.by_node_pool.found_pools import read_slice
 from shared.slices.by_node_pool.provider import NodePools
-from shared.slices.provider import NameConflict
+from shared.slices.provider import NameConflict, Slice, SliceState
 from tests.support.builders import NOW, merge
 from tests.support.jobset_objects import options, waiting_pod
 from tests.support.reads import Reads
@@ -28,7 +31,7 @@ from tests.unit.shared.slices.by_node_pool.objects import SETTINGS, labelled, le
 
 PATH = SETTINGS.cluster_path
 DESIRED_POOL = NodePools(
-    SETTINGS, cast("GkeClient", None), lambda: 1.0, lambda _: ()
+    SETTINGS, cast("GkeClient", None), lambda: 1.0, lambda _: (), lambda: NOW
 ).build_desired(*leader())
 OWN_POOL = pool()
 UNMANAGED, ELSEWHERE, OTHERS = (
@@ -51,6 +54,8 @@ class Gke:
 
     answers: Mapping[str, Any]
     requests: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+    kept: tuple[datetime, dict[str, dict[str, Any]]] | None = None
+    slots: threading.Lock = field(default_factory=threading.Lock)
 
     def call(self, method: str, request: dict[str, Any], remaining_s: Callable[[], float]) -> Any:
         assert remaining_s() == 7.0
@@ -58,12 +63,16 @@ class Gke:
         answer = self.answers[method]
         if isinstance(answer, Exception):
             raise answer
-        return answer
+        return answer() if callable(answer) else answer
+
+    def methods(self) -> list[str]:
+        return [method.partition("_")[0] for method, _ in self.requests]
 
 
 def node_pools(readiness: tuple[bool, ...] = (), **answers: Any) -> tuple[NodePools, Gke]:
     gke = Gke(answers)
-    return NodePools(SETTINGS, cast("GkeClient", gke), lambda: 7.0, lambda _: readiness), gke
+    client = cast("GkeClient", gke)
+    return NodePools(SETTINGS, client, lambda: 7.0, lambda _: readiness, lambda: NOW), gke
 
 
 def listing(*pools: Mapping[str, Any]) -> dict[str, Any]:
@@ -182,6 +191,139 @@ def test_the_release_deadline_is_written_with_the_etag_of_the_pool(etag: str) ->
     )
     assert str(int(NOW.timestamp())) in request["labels"]["labels"].values()
     assert request["etag"] == etag
+
+
+# The kept list
+
+
+def invocation(gke: Gke, after_s: float = 0.0, **options: bool) -> NodePools:
+    """The provider of an invocation of one process, so many seconds after the first."""
+    client, now = cast("GkeClient", gke), NOW + timedelta(seconds=after_s)
+    return NodePools(SETTINGS, client, lambda: 7.0, lambda _: (), lambda: now, **options)
+
+
+def read_all(provider: NodePools) -> None:
+    assert provider.find(DESIRED_POOL) == read_slice(OWN_POOL)
+    assert provider.list_by_owner("JobSet", "default", DESIRED_POOL.unit.owner)
+    assert provider.get("default", OWN_POOL["name"]) == read_slice(OWN_POOL)
+
+
+@pytest.mark.parametrize(
+    "after_s, uses_kept, lists", [(5.0, True, 1), (5.1, True, 2), (0.0, False, 2)]
+)
+def test_a_list_is_used_again_for_five_seconds_by_invocations_that_may(
+    after_s: float, uses_kept: bool, lists: int
+) -> None:
+    gke = Gke(listing(OWN_POOL, OTHERS))
+    read_all(invocation(gke))
+    read_all(invocation(gke, after_s, uses_kept=uses_kept))
+    assert gke.methods() == ["list"] * lists
+
+
+def test_all_pools_are_never_read_from_a_list_of_before() -> None:
+    gke = Gke(listing(OWN_POOL))
+    for _ in range(2):
+        assert list(invocation(gke, uses_kept=True).list_all()) == [read_slice(OWN_POOL)]
+    assert gke.methods() == ["list"] * 2
+
+
+def test_what_this_process_has_begun_is_in_the_kept_list() -> None:
+    gke = Gke({**listing(OWN_POOL), "get_node_pool": OWN_POOL, "delete_node_pool": {}})
+    first = invocation(gke)
+    existing = first.find(DESIRED_POOL)
+    assert isinstance(existing, Slice)
+    assert first.delete(existing)
+    (later,) = invocation(gke, uses_kept=True).list_by_owner(
+        "JobSet", "default", existing.unit.owner
+    )
+    assert (later.state, gke.methods()) == (SliceState.DELETING, ["list", "get", "delete"])
+    assert invocation(gke, uses_kept=True).find(DESIRED_POOL) == existing, "it may be gone by now"
+    assert gke.methods()[3:] == ["list"]
+
+
+def test_the_kept_list_is_not_used_after_a_rejected_change() -> None:
+    gke = Gke({**listing(), "create_node_pool": CallError("nodePools.create", 409, "", "exists")})
+    provider = invocation(gke)
+    assert provider.find(DESIRED_POOL) is None
+    with pytest.raises(CallError, match="exists"):
+        provider.create(DESIRED_POOL)
+    assert provider.find(DESIRED_POOL) is None
+    assert gke.methods() == ["list", "create", "list"]
+
+
+CHANGING = [
+    {**changed, "name": f"changing-{status}-{number}", "status": status}
+    for status, changed, count in (
+        ("PROVISIONING", OTHERS, 2),
+        ("RECONCILING", UNMANAGED, 1),
+        ("STOPPING", UNMANAGED, 2),
+    )
+    for number in range(count)
+]
+
+
+@pytest.mark.parametrize(
+    "pools, after_s, checks_slots, is_tried",
+    [
+        (CHANGING, 0.0, True, False),
+        (CHANGING[:4], 0.0, True, True),
+        (CHANGING, 0.0, False, True),
+        (CHANGING, 5.1, True, True),
+    ],
+    ids=["no free slot", "a free slot", "selected for a slot", "no recent list"],
+)
+def test_a_change_is_tried_unless_a_recent_list_has_no_slot_for_it(
+    pools: list[dict[str, Any]], after_s: float, checks_slots: bool, is_tried: bool
+) -> None:
+    answers = {"create_node_pool": {}, "get_node_pool": GONE}
+    gke = Gke({**listing(OWN_POOL, *pools), **answers})
+    invocation(gke).find(DESIRED_POOL)
+    changes: tuple[Callable[[NodePools], object], ...] = (
+        lambda one: one.create(DESIRED_POOL),
+        lambda one: one.delete(read_slice(OWN_POOL)),
+    )
+    for change in changes:
+        gke.requests.clear()
+        given = invocation(gke, after_s, uses_kept=True, checks_slots=checks_slots)
+        if is_tried:
+            change(given)
+            gke.kept = (NOW, {one["name"]: one for one in (OWN_POOL, *pools)})
+        else:
+            with pytest.raises(CallError, match="429 rateLimitExceeded: 5 node pools are being"):
+                change(given)
+        assert bool(gke.requests) is is_tried
+
+
+class Guarded(dict[str, dict[str, Any]]):
+    """A kept list whose slots are counted only by one request at a time."""
+
+    lock: threading.Lock
+
+    def values(self) -> Any:
+        assert self.lock.locked()
+        return super().values()
+
+
+def test_requests_at_the_same_time_share_the_free_slots() -> None:
+    may_answer = threading.Event()
+    gke = Gke({**listing(), "create_node_pool": lambda: {"": may_answer.wait(30)}})
+    gke.kept = (NOW, Guarded({OTHERS["name"]: OTHERS}))
+    Guarded.lock = gke.slots
+
+    def create(number: int) -> None:
+        desired = replace(DESIRED_POOL, name=f"pool-{number}")
+        invocation(gke, uses_kept=True, checks_slots=True).create(desired)
+
+    with ThreadPoolExecutor(8) as threads:
+        futures = [threads.submit(create, number) for number in range(8)]
+        rejected = 0
+        while rejected < 3:
+            done, pending = wait(futures, 30, FIRST_EXCEPTION)
+            assert done, "no request was rejected"
+            rejected, futures = rejected + len(done), [*pending]
+        may_answer.set()
+    assert gke.methods() == ["create"] * 5
+    assert [one.exception() for one in futures] == [None] * 5
 
 
 # Slices that are TPUNodeGroups
