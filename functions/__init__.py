@@ -24,7 +24,8 @@ The frame handles an error for which ``recover`` has no plan:
 
 - After 404, 409 or 412 the observation is stale: the step observes again, at most three times in all.
 - After a transient error, such as a 503, or without time for a call, Pub/Sub retries the message, at
-  most five times in all; after a rate limit only if ``give_up`` has failed. A resync is not retried:
+  most five times in all; after a rate limit only if ``give_up`` has failed or returned ``None``, as for
+  the end of an operation on a node pool, which the sweep does not report. A resync is not retried:
   the sweep publishes the next one. A 401 or 403 is
   retried, too: that nothing has reported it means that the object itself could not be read or written.
 - After any other error the message is acknowledged: ``Refused``.

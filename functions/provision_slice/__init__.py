@@ -48,7 +48,7 @@ from shared.slices.work import (
     open_slices,
 )
 from shared.triggers import routes
-from shared.triggers.trigger import ObjectTrigger
+from shared.triggers.trigger import LogTrigger, ObjectTrigger
 
 
 def open_pod(invocation: Invocation, is_first_observation: bool) -> SliceWork:
@@ -104,9 +104,12 @@ def recover(work: SliceWork, error: CallError) -> Plan | None:
     return plan
 
 
-def report_retry(work: SliceWork, error: Exception) -> Plan:
-    """Report a transient error that only the sweep retries, if the Pod has waited for long."""
+def report_retry(work: SliceWork, error: Exception) -> Plan | None:
+    """Report a transient error that only the sweep retries, if the Pod has waited for long. The end of
+    an operation is reported by nothing else."""
     leader = work.leader
+    if isinstance(work.trigger, LogTrigger):
+        return None
     if leader is None or work.now - waiting.find_wait_start(leader) < RETRY_REPORTED_AFTER:
         return Plan(GIVEN_UP)
     event = create_or_release.CREATION_RETRIED.render(work.provider, {"failure": str(error)})

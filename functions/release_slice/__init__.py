@@ -45,7 +45,7 @@ from shared.slices.work import (
 )
 from shared.triggers import routes
 from shared.triggers.message import SLICE_KIND
-from shared.triggers.trigger import ObjectTrigger
+from shared.triggers.trigger import LogTrigger, ObjectTrigger
 
 
 def recover(work: SliceWork, error: CallError) -> Plan | None:
@@ -68,9 +68,10 @@ def recover(work: SliceWork, error: CallError) -> Plan | None:
     return report.to_plan() if report is not None else None
 
 
-def report_retry(work: SliceWork, error: Exception) -> Plan:
+def report_retry(work: SliceWork, error: Exception) -> Plan | None:
     """Report a transient error that only the sweep retries, on the JobSet of the slice: that of the
-    action that failed or, for a failed read, the one that the message names."""
+    action that failed or, for a failed read, the one that the message names. The end of an operation is
+    reported by nothing else."""
     action = error.action if isinstance(error, SliceActionError) else None
     existing = None
     if isinstance(action, DeleteSlice | SetReleaseDeadline):
@@ -79,7 +80,7 @@ def report_retry(work: SliceWork, error: Exception) -> Plan:
         message = work.trigger.message
         existing = work.provider.get(message.namespace, message.name)
     if existing is None:
-        return Plan(GIVEN_UP)
+        return None if isinstance(work.trigger, LogTrigger) else Plan(GIVEN_UP)
     (one,) = observe.match_states(work, [existing], read_states(work, [existing]))
     if not is_retry_reported(one, work.now):
         return Plan(GIVEN_UP)

@@ -209,7 +209,8 @@ class Step(Generic[WorkT, ObservedT]):
     ``recovers_each``: ``recover`` gets the error of each object of a plan, not only one of them, and
     its plan replaces the rest of that object's actions.
     ``give_up`` returns a plan that reports a transient error, or a crash, when only the sweep retries:
-    at the last attempt, or because of a rate limit. If that fails, the message is retried all the same.
+    at the last attempt, or because of a rate limit. If that fails, or if it returns ``None``, because
+    no sweep reports what the message is about, the message is retried all the same.
     ``snapshot``: the rules by which observed values are written to the log; ``None``: they are not.
     ``only_triggers``: the step only publishes messages. It does so even if `Runtime.find_refusal` has a
     reason why no step may do anything, and its outcome names that.
@@ -221,7 +222,7 @@ class Step(Generic[WorkT, ObservedT]):
     decide: Callable[[ObservedT, datetime], Plan]
     recover: Callable[[WorkT, CallError], Plan | None] = lambda _work, _error: None
     recovers_each: bool = False
-    give_up: Callable[[WorkT, Exception], Plan] | None = None
+    give_up: Callable[[WorkT, Exception], Plan | None] | None = None
     snapshot: snapshot.Rules | None = None
     only_triggers: bool = False
 
@@ -316,7 +317,10 @@ class Step(Generic[WorkT, ObservedT]):
         invocation.restart_call_time()
         try:
             work = self.open(invocation, False)
-            execute(self.give_up(work, error), work)
+            plan = self.give_up(work, error)
+            if plan is None:
+                return False
+            execute(plan, work)
         except Exception as second:  # noqa: BLE001 - the first error is the one to raise
             invocation.facts.setdefault("left_undone", []).append(str(second))
             return False

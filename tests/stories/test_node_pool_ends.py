@@ -233,6 +233,38 @@ def test_operations_beyond_gkes_limit_are_queued_and_reported_when_they_begin() 
     assert len(rejected) == 8, "all calls were sent"
 
 
+def test_an_outdated_list_of_pools_is_not_used_for_the_second_observation() -> None:
+    harness = running()
+    client = harness.runtime("release_slice").gke
+    assert client is not None
+    assert client.kept is not None
+    outdated = {name: {**pool, "etag": "old"} for name, pool in client.kept[1].items()}
+    client.kept = (harness.clock.now(), outdated)
+    delete(harness)
+    harness.run_for(5 * SECOND)
+    updates = [one for one in harness.gke.calls.records if one.verb == "nodePools.update"]
+    assert [one.status for one in updates] == [409, 200]
+
+
+def test_an_end_is_reported_although_gke_rejects_the_reads_of_both_steps() -> None:
+    harness = new_harness()
+
+    def reject(entry: dict[str, Any]) -> None:
+        is_end = entry.get("operation", {}).get("last")
+        if is_end and not entry["protoPayload"]["methodName"].endswith("UpdateNodePool"):
+            exceed_quota(harness, "nodePools.list", 2)
+
+    harness.hooks.on_entry = reject
+    post(harness)
+    until(harness, lambda: DELETED in reported_events(harness))
+    failed = [line for line in harness.log.lines if QUOTA_MESSAGE in line.get("note", "")]
+    assert {(one["step"], one["decision"]) for one in failed} == {
+        ("provision_slice", "TryAgain"),
+        ("release_slice", "TryAgain"),
+    }
+    assert CREATED in reported_events(harness)
+
+
 def test_a_full_reservation_is_reported_and_tried_again_at_growing_intervals() -> None:
     harness = new_harness()
     harness.gke.faults.set_reservation("tpus", 3)

@@ -194,9 +194,10 @@ def fail_to_report(_work: Work, _error: Exception) -> Plan:
     [
         (lambda _work, _error: Plan("Reported"), "LeftToTheSweep", 204),
         (fail_to_report, "TryAgain", 503),
+        (lambda _work, _error: None, "TryAgain", 503),
         (None, "TryAgain", 503),
     ],
-    ids=["reported", "the report fails", "nothing reports it"],
+    ids=["reported", "the report fails", "the sweep does not repeat it", "nothing reports it"],
 )
 def test_a_message_that_a_rate_limit_rejects_is_retried_only_if_the_sweep_cannot_know_it(
     give_up: Any, outcome: str, http: int
