@@ -54,7 +54,7 @@ class Pusher:
 
 
 @dataclass(frozen=True)
-class Refusal:
+class RejectedPush:
     """Why a request is rejected: the HTTP status, and a note for the log."""
 
     http: int
@@ -80,32 +80,34 @@ class Gate:
         self._now = now
         self._keys = _Keys(pusher.certificates_url, fetch or fetch_certificates, monotonic)
 
-    def refuse(self, authorization: str) -> Refusal | None:
+    def refuse(self, authorization: str) -> RejectedPush | None:
         """The refusal of a request with this ``Authorization`` header; ``None`` if it is admitted.
 
         No note contains the token.
         """
         scheme, _, token = authorization.strip().partition(" ")
         if scheme.lower() != "bearer" or not token:
-            return Refusal(UNAUTHORIZED, "there is no bearer token")
+            return RejectedPush(UNAUTHORIZED, "there is no bearer token")
         pusher = self._pusher
         try:
             claims = self._read_claims(token)
         except TokenError as error:
-            return Refusal(UNAUTHORIZED, str(error))
+            return RejectedPush(UNAUTHORIZED, str(error))
         except KeysError as error:
-            return Refusal(UNAVAILABLE, str(error))
+            return RejectedPush(UNAVAILABLE, str(error))
         issuer, audience, email = (claims.get(name) for name in ("iss", "aud", "email"))
         if issuer not in _ISSUERS:
-            return Refusal(UNAUTHORIZED, f"the token's issuer is {issuer!r}, not {_ISSUERS[0]}")
+            return RejectedPush(
+                UNAUTHORIZED, f"the token's issuer is {issuer!r}, not {_ISSUERS[0]}"
+            )
         if audience != pusher.audience:
             why = f"the token's audience is {audience!r}, not PUSH_AUDIENCE={pusher.audience!r}"
-            return Refusal(UNAUTHORIZED, why)
+            return RejectedPush(UNAUTHORIZED, why)
         is_verified = claims.get("email_verified") is True
         if email != pusher.service_account or not is_verified:
             how, wanted = "" if is_verified else " (not verified)", pusher.service_account
             why = f"the token's e-mail is {email!r}{how}, not PUSH_SERVICE_ACCOUNT={wanted!r}"
-            return Refusal(FORBIDDEN, why)
+            return RejectedPush(FORBIDDEN, why)
         return None
 
     def _read_claims(self, token: str) -> Mapping[str, Any]:

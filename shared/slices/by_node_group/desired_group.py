@@ -16,6 +16,7 @@ from shared.base.topology import Machine
 from shared.node_groups.spec_rules import Given
 from shared.slices.by_node_group.marks import write_marks
 from shared.slices.by_node_group.node_fit import NodeFit
+from shared.slices.classes import TEMPLATE_ANNOTATION
 from shared.slices.kinds import get_kind
 from shared.slices.provider import DesiredSlice, short_hash
 from shared.slices.selectors import (
@@ -29,8 +30,6 @@ from shared.slices.units import Demand, InputError, Unit
 HASH_ANNOTATION = "tpu-functions.dev/slice-hash"
 TEMPLATE_HASH_ANNOTATION = "tpu-functions.dev/template-hash"
 """The hash of the template from which a group was built."""
-TEMPLATE_ANNOTATION = "tpu-functions.dev/slice-template"
-"""On a Pod: the name of the template for its slice."""
 
 _MAX_TOPOLOGY = 11
 _FROM_THE_POD = (

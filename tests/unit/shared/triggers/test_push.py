@@ -22,7 +22,7 @@ from local.pubsub.model import PushIdentity
 from local.pubsub.tokens import PushTokens
 from shared.ports.id_tokens import KeysError, fetch_certificates
 from shared.runtime import get_runtime
-from shared.triggers.push import Gate, Pusher, PushVerification, Refusal
+from shared.triggers.push import Gate, Pusher, PushVerification, RejectedPush
 from tests.support.loopback import Loopback, open_loopback
 
 EMAIL = "pusher@my-project.iam.gserviceaccount.com"
@@ -176,7 +176,7 @@ INVALID_TOKENS: dict[str, tuple[Callable[[], str], int, str]] = {
 @pytest.mark.parametrize("case", INVALID_TOKENS)
 def test_an_invalid_token_is_rejected_with_the_reason(case: str) -> None:
     header, http, note = INVALID_TOKENS[case]
-    assert make_gate().refuse(header()) == Refusal(http, note)
+    assert make_gate().refuse(header()) == RejectedPush(http, note)
 
 
 @pytest.mark.parametrize(
@@ -236,22 +236,22 @@ def test_the_claims_are_verified_on_cloud_run(case: str) -> None:
     header, http, note = INVALID_TOKENS[case]
     token = header()
     sent = without_signature(token) if token.count(".") == 2 else token
-    assert on_cloud_run().refuse(sent) == Refusal(http, note)
+    assert on_cloud_run().refuse(sent) == RejectedPush(http, note)
 
 
 @pytest.mark.parametrize("token", ["secret", "a.b.c", "W10.W10.W10", "W10.W10", "a.b.c.d"])
 def test_a_malformed_token_is_rejected_on_cloud_run(token: str) -> None:
     refusal = on_cloud_run().refuse(f"Bearer {token}")
     assert refusal in (
-        Refusal(401, "the token is not a JWT"),
-        Refusal(401, "the token expired at None (seconds since 1970)"),
+        RejectedPush(401, "the token is not a JWT"),
+        RejectedPush(401, "the token expired at None (seconds since 1970)"),
     )
 
 
 @pytest.mark.parametrize("end", [None, "soon", float("nan"), 1_000_000])
 def test_a_token_without_a_valid_expiry_is_rejected_on_cloud_run(end: Any) -> None:
     why = f"the token expired at {end!r} (seconds since 1970)"
-    assert on_cloud_run().refuse(without_signature(forge({"exp": end}))) == Refusal(401, why)
+    assert on_cloud_run().refuse(without_signature(forge({"exp": end}))) == RejectedPush(401, why)
 
 
 def test_clocks_may_differ_by_ten_seconds_on_cloud_run() -> None:
@@ -275,7 +275,7 @@ def test_keys_are_fetched_again_when_they_expire() -> None:
 def test_a_new_key_is_fetched_before_the_old_ones_expire() -> None:
     keys, clock = Keys(OTHER_SIGNER.certificates()), Time()
     gate = make_gate(keys, clock)
-    assert gate.refuse(mint()) == Refusal(401, UNKNOWN_KEY)
+    assert gate.refuse(mint()) == RejectedPush(401, UNKNOWN_KEY)
     keys.found = GOOGLE.certificates()
     clock.s = 60
     assert gate.refuse(mint()) is None
@@ -286,7 +286,7 @@ def test_unknown_keys_are_fetched_at_most_once_a_minute() -> None:
     gate = make_gate(keys, clock)
     for second in range(120):
         clock.s = second
-        assert gate.refuse(mint(keys=OTHER_SIGNER)) == Refusal(401, UNKNOWN_KEY)
+        assert gate.refuse(mint(keys=OTHER_SIGNER)) == RejectedPush(401, UNKNOWN_KEY)
     assert keys.fetches == 2
 
 
@@ -295,7 +295,7 @@ def test_a_push_is_retried_while_the_keys_cannot_be_fetched() -> None:
     gate = make_gate(keys, clock)
     for now, fetches in ((0, 1), (4, 1), (5, 2)):
         clock.s = now
-        assert gate.refuse(mint()) == Refusal(503, "the keys cannot be fetched")
+        assert gate.refuse(mint()) == RejectedPush(503, "the keys cannot be fetched")
         assert keys.fetches == fetches
     keys.found, clock.s = GOOGLE.certificates(), 10
     assert gate.refuse(mint()) is None
@@ -306,10 +306,10 @@ def test_valid_keys_are_used_while_their_source_is_unavailable() -> None:
     gate = make_gate(keys, clock)
     assert gate.refuse(mint()) is None
     keys.found, clock.s = "unavailable", HOUR - 1
-    assert gate.refuse(mint(keys=OTHER_SIGNER)) == Refusal(503, "unavailable")
+    assert gate.refuse(mint(keys=OTHER_SIGNER)) == RejectedPush(503, "unavailable")
     assert gate.refuse(mint()) is None
     clock.s = HOUR + 5
-    assert gate.refuse(mint()) == Refusal(503, "unavailable")
+    assert gate.refuse(mint()) == RejectedPush(503, "unavailable")
 
 
 @dataclass
