@@ -145,7 +145,7 @@ def _with_field(group: NodeGroup, reason: str, message: str) -> str:
 
     The status keeps the text of an error alone, so the field is found by its words.
     """
-    if reason not in (Reason.INVALID_SPEC, Reason.REFUSED):
+    if reason not in (Reason.INVALID_SPEC, Reason.NOT_OFFERED, Reason.REFUSED):
         return message
     field = next((path for words, path in _FIELDS.items() if re.search(words, message)), "")
     if field.startswith(_CONFIG) and not isinstance(group.spec.source, InstanceConfig):

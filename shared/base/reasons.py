@@ -16,6 +16,7 @@ class Reason(StrEnum):
     PERMISSION_DENIED = "PermissionDenied"
     API_DISABLED = "ApiDisabled"
     POLICY_VIOLATION = "PolicyViolation"
+    NOT_OFFERED = "NotOffered"
     REFUSED = "Refused"
     IN_USE = "InUse"
     INVALID_TEMPLATE = "InvalidTemplate"
@@ -66,6 +67,7 @@ ORDER = (
     Reason.RESERVATION_MISMATCH,
     Reason.QUOTA_EXCEEDED,
     Reason.SUBNET_FULL,
+    Reason.NOT_OFFERED,
     Reason.REFUSED,
     Reason.RESERVATION_FULL,
     Reason.INSUFFICIENT_CAPACITY,
@@ -94,6 +96,9 @@ REASONS: dict[Reason, str] = {
     f"{_CONTINUES}",
     Reason.POLICY_VIOLATION: "An organization policy forbids what the spec asks for. Ask for an "
     "exception, or create a new TPUNodeGroup with another spec.",
+    Reason.NOT_OFFERED: "The zone does not exist for the project, or does not have the machine type. "
+    "Create a new TPUNodeGroup with another zone or machine type. A rejected request (400) is repeated "
+    "once an hour.",
     Reason.REFUSED: "An API rejected the request or failed. Correct what its error names; for another "
     "spec, create a new TPUNodeGroup. A rejected request (400) is repeated once an hour. After an "
     "internal error, wait: the request is repeated.",

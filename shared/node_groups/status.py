@@ -122,7 +122,8 @@ class Resource:
         """Whether Compute Engine has rejected the insert (400), which it does again for the same spec. A
         reservation that is missing or full may have such a code, too."""
         error = self.error if self.state is State.FAILED else None
-        return error is not None and error.reason == Reason.REFUSED and error.code in BAD_REQUESTS
+        reasons = (Reason.REFUSED, Reason.NOT_OFFERED)
+        return error is not None and error.reason in reasons and error.code in BAD_REQUESTS
 
     @property
     def is_unseen(self) -> bool:

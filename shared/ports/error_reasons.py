@@ -79,7 +79,8 @@ tests/data/gce-refusals.yaml, and the codes of operations."""
 # Errors of reservations and of capacity have no code of their own, neither in Compute Engine nor in GKE,
 # which passes the same texts on. "UNSUPPORTED_OPERATION" is used for two things. So the text decides.
 # tests/data/gce-refusals.yaml has each text with its source, except "is being updated", which is in a
-# public list of errors to retry.
+# public list of errors to retry, and those of absent zones and machine types: Compute Engine's are in
+# public reports; that GKE's are the same is assumed.
 _BY_TEXT = (
     _Rule(
         ErrorKind.TRANSIENT,
@@ -116,6 +117,11 @@ _BY_TEXT = (
         r"|does not currently have sufficient capacity|are out of capacity",
     ),
     _Rule(Reason.INSUFFICIENT_CAPACITY, code=r"RESOURCE_POOL_EXHAUSTED|INSUFFICIENT_?CAPACITY"),
+    _Rule(
+        Reason.NOT_OFFERED,
+        text=rf"{UNKNOWN_PLACE.pattern}|machine type with name .* does not exist in zone"
+        r"|machineTypes/\S+ (was not found|does not exist)",
+    ),
     _Rule(
         Reason.INVALID_SPEC,
         text=r"Unsupported TPU configuration|disk type cannot be used by"

@@ -301,7 +301,7 @@ def test_a_group_with_a_mistyped_zone_is_deleted_within_seconds(after: float) ->
     anything = Inventory({"us-central1-c": ["*"]}, {kind: ["*"] for kind in kinds})
     harness.simulation.gce.restrict(anything)
     harness.apply(manifest(nodeLocation="us-central1-q", instanceConfig=STANDARD))
-    helpers.until_reason(harness, "Refused", timeout=MINUTE)
+    helpers.until_reason(harness, "NotOffered", timeout=MINUTE)
     assert helpers.condition_of(harness)[2].startswith("spec.nodeLocation: ")
     harness.run_for(timedelta(seconds=after))
     assert helpers.condition_of(harness)[2].startswith("spec.nodeLocation: ")
@@ -341,7 +341,7 @@ def test_a_slice_in_a_zone_that_is_hidden_from_the_project_is_not_gone(
     assert helpers.entry(harness, "managedInstanceGroup")["state"] == "Ready"
     harness.delete(NAME)
     harness.run_for(10 * MINUTE)
-    assert helpers.condition_of(harness)[1] == "Refused"
+    assert helpers.condition_of(harness)[1] == "NotOffered"
     assert message in helpers.condition_of(harness)[2]
     assert len(helpers.vms(harness)) == 2
     harness.hooks.instead = lambda _, _call: None

@@ -454,8 +454,8 @@ def test_a_condition_keeps_its_transition_time_while_its_status_is_the_same() ->
         ("INVALID_FIELD_VALUE", "Target size should be 8 for given accelerator topology but was 2.", Reason.INVALID_SPEC, "spec.nodeCount"),
         ("INVALID_FIELD_VALUE", "Invalid value for field 'resource.disks[0].initializeParams.sourceImage': 'i'. The referenced image resource cannot be found.", Reason.REFUSED, "spec.instanceConfig.image"),
         ("INVALID_FIELD_VALUE", "Invalid value for field 'resource.networkInterfaces[0].subnetwork': 's'. The referenced subnetwork resource cannot be found.", Reason.REFUSED, "spec.instanceConfig.subnetwork"),
-        ("INVALID_FIELD_VALUE", "Invalid value for field 'resource.machineType': 'm'. Machine type with name 'm' does not exist in zone 'z'.", Reason.REFUSED, "spec.instanceConfig.machineType"),
-        ("invalid", "Invalid value for field 'zone': 'us-x1-a'. Unknown zone.", Reason.REFUSED, "spec.nodeLocation"),
+        ("INVALID_FIELD_VALUE", "Invalid value for field 'resource.machineType': 'm'. Machine type with name 'm' does not exist in zone 'z'.", Reason.NOT_OFFERED, "spec.instanceConfig.machineType"),
+        ("invalid", "Invalid value for field 'zone': 'us-x1-a'. Unknown zone.", Reason.NOT_OFFERED, "spec.nodeLocation"),
     ],
 )  # fmt: skip
 def test_the_condition_of_a_spec_that_compute_engine_rejects_names_the_field(

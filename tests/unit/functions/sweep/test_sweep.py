@@ -184,6 +184,7 @@ SETTLED: dict[str, tuple[NodeGroup, Status, bool]] = {
     ),
     "rejected by Compute Engine for another reason": (group(), known(Type.ACCEPTED, false=Type.MIG_READY, reason=Reason.REFUSED, resources=EXISTING), False),
     "an insert that Compute Engine rejects with 400": (group(), known(Type.ACCEPTED, resources=rejected("invalid")), True),
+    "a zone that Compute Engine does not know": (group(), known(Type.ACCEPTED, resources=rejected("invalid", Reason.NOT_OFFERED)), True),
     "an insert that Compute Engine rejects with 400, and changed since": (group(generation=2), known(Type.ACCEPTED, resources=rejected("invalid")), False),
     "an insert whose reservation is full, with the code of a 400": (
         group(),

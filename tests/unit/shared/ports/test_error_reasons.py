@@ -259,6 +259,31 @@ OTHER_ERRORS: dict[str, tuple[int, str, str, Verdict]] = {
         "'projects/p/zones/z' does not have enough resources available to fulfill the request.",
         Verdict(ErrorKind.ENVIRONMENT, Reason.INSUFFICIENT_CAPACITY),
     ),
+    "a zone that does not exist for the project": (
+        400,
+        "invalid",
+        "Invalid value for field 'zone': 'us-x1-a'. Unknown zone.",
+        Verdict(ErrorKind.ENVIRONMENT, Reason.NOT_OFFERED),
+    ),
+    "a region that does not exist for the project": (
+        400,
+        "invalid",
+        "Invalid value for field 'region': 'us-x1'. Unknown region.",
+        Verdict(ErrorKind.ENVIRONMENT, Reason.NOT_OFFERED),
+    ),
+    "a machine type that the zone does not have": (
+        400,
+        "INVALID_FIELD_VALUE",
+        "Invalid value for field 'resource.machineType': 'zones/z/machineTypes/ct6e-standard-4t'. "
+        "Machine type with name 'ct6e-standard-4t' does not exist in zone 'z'.",
+        Verdict(ErrorKind.ENVIRONMENT, Reason.NOT_OFFERED),
+    ),
+    "a machine type that the zone does not have, by its path": (
+        0,
+        "RESOURCE_NOT_FOUND",
+        "The resource 'projects/p/zones/z/machineTypes/ct6e-standard-4t' was not found",
+        Verdict(ErrorKind.ENVIRONMENT, Reason.NOT_OFFERED),
+    ),
     "a cluster on a release channel": (
         400,
         "badRequest",
