@@ -1,6 +1,7 @@
 """The actions on a JobSet's slice, and those of a row of the table."""
 
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TypeVar
@@ -82,35 +83,26 @@ class DeleteSlice:
 
 @dataclass(frozen=True)
 class SetReleaseDeadline:
-    """Write a slice's release deadline."""
+    """Write a slice's release deadline, or remove it (``None``). An error of a removal is only logged:
+    while the owner needs the slice, its deadline has no effect."""
 
     existing: Slice
-    release_after: datetime
+    release_after: datetime | None
 
     def apply(self, work: SliceWork) -> None:
-        _call(self, lambda: work.provider.set_release_deadline(self.existing, self.release_after))
+        with work.best_effort() if self.release_after is None else nullcontext():
+            _call(
+                self, lambda: work.provider.set_release_deadline(self.existing, self.release_after)
+            )
 
     def describe(self) -> str:
+        if self.release_after is None:
+            return f"remove the release deadline of {self.existing.name}"
         deadline = render_time(self.release_after)
         return f"set the release deadline of {self.existing.name} to {deadline}"
 
 
-@dataclass(frozen=True)
-class RemoveReleaseDeadline:
-    """Remove a slice's release deadline. An error is only logged: while a JobSet needs the slice, its
-    deadline has no effect."""
-
-    existing: Slice
-
-    def apply(self, work: SliceWork) -> None:
-        with work.best_effort():
-            work.provider.set_release_deadline(self.existing, None)
-
-    def describe(self) -> str:
-        return f"remove the release deadline of {self.existing.name}"
-
-
-AnySliceAction = CreateSlice | DeleteSlice | SetReleaseDeadline | RemoveReleaseDeadline
+AnySliceAction = CreateSlice | DeleteSlice | SetReleaseDeadline
 
 
 class SliceActionError(CallError):
@@ -150,5 +142,5 @@ def build_actions(
         return (SetReleaseDeadline(subject, release_after), *events)
     if row.action is SliceAction.REMOVE_DEADLINE and isinstance(subject, Slice):
         has_deadline = subject.release_after is not None
-        return (RemoveReleaseDeadline(subject), *events) if has_deadline else events
+        return (SetReleaseDeadline(subject, None), *events) if has_deadline else events
     return events

@@ -4,6 +4,7 @@ A provider builds the slice that a unit needs, reads the existing slices, and cr
 one call each. ``provision_slice`` and ``release_slice`` decide from these values alone.
 """
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -124,10 +125,10 @@ class Provider(Wording, Protocol):
         """Write the release deadline (``None``: remove it), if the slice is unchanged (409 if not)."""
 
 
-def short_hash(text: str) -> str:
-    """FNV-1a (32 bits) in decimal, each digit mapped to a character that is not a vowel: TPU
+def short_hash(content: Any) -> str:
+    """FNV-1a (32 bits) of the JSON in decimal, each digit mapped to a character that is not a vowel: TPU
     Provisioner's format of a node pool's hash."""
-    value = 0x811C9DC5
+    text, value = json.dumps(content, sort_keys=True, separators=(",", ":")), 0x811C9DC5
     for byte in text.encode():
         value = (value ^ byte) * 0x01000193 % 2**32
     return str(value).translate(str.maketrans("0123456789", "456789bcdf"))

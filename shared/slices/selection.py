@@ -1,13 +1,13 @@
 """A Pod's node selector and affinity, and whether the Nodes of a slice match them."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from shared.base.documents import read_mapping, read_mappings
 from shared.ports.gke_settings import is_below
-from shared.slices.units import Demand
+from shared.slices.units import Demand, InputError
 
 
 @dataclass(frozen=True)
@@ -28,23 +28,40 @@ class Selection:
 
     def matches(self, given: Mapping[str, str]) -> bool:
         """Whether the Pod selects Nodes whose manifest gives them these labels."""
-        is_selected = next(self.list_unmet_selectors(given), None) is None
-        return is_selected and self.find_unmet_affinity(given) is None
-
-    def list_unmet_selectors(self, given: Mapping[str, str]) -> Iterator[str]:
-        """The keys of the nodeSelector that Nodes with these labels do not match."""
         labels = {**self.implied, **given}
+        return self._find_unmet_selector(labels) is None and not self._find_unmet_affinity(labels)
+
+    def check(
+        self, given: Mapping[str, str], other_way: Callable[[str], str], for_affinity: str
+    ) -> None:
+        """Raise `InputError` for a requirement that Nodes with these labels do not meet. ``other_way``
+        says of a key, and ``for_affinity`` of an affinity, what else than to take it out can be done."""
+        labels = {**self.implied, **given}
+        key = self._find_unmet_selector(labels)
+        if key is not None:
+            has = f"{key}={labels[key]}" if key in labels else "no such label"
+            raise InputError(
+                f"the Pod's nodeSelector has {key}={self.selector[key]}, and the Nodes of its slice "
+                f"would have {has}: it must be taken out{other_way(key)}"
+            )
+        if unmet := self._find_unmet_affinity(labels):
+            raise InputError(
+                f"the Pod's required nodeAffinity has {unmet}, which no Node of its slice would match: "
+                f"it must be taken out{for_affinity}"
+            )
+
+    def _find_unmet_selector(self, labels: Mapping[str, str]) -> str | None:
         for key, value in self.selector.items():
             if labels.get(key) != value and not self._is_unknown(key, labels):
-                yield key
+                return key
+        return None
 
-    def find_unmet_affinity(self, given: Mapping[str, str]) -> str | None:
-        """The first unmet requirement of the node affinity, in words; ``None`` if it is met."""
-        labels = {**self.implied, **given}
+    def _find_unmet_affinity(self, labels: Mapping[str, str]) -> str:
+        """The first unmet requirement of the node affinity, in words; empty if it is met."""
         if self.terms is None:
-            return None
+            return ""
         unmet = [self._find_unmet(term, labels) for term in self.terms]
-        return next(iter(unmet), "no term") if all(unmet) else None
+        return next(iter(unmet), "no term") if all(unmet) else ""
 
     def _find_unmet(self, term: Mapping[str, Any], labels: Mapping[str, str]) -> str:
         """The first unmet requirement of a term; empty if the term matches.

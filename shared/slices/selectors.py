@@ -1,6 +1,6 @@
 """Node selectors and annotations of Pods that both providers read, and what they require of a slice."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from shared.slices.units import Demand, InputError
@@ -13,13 +13,9 @@ RESERVATION_PROJECT = "cloud.google.com/reservation-project"
 
 
 def check_spot(demand: Demand) -> None:
-    """Raise `InputError` if the Pod selects Spot with a value that no Node has."""
+    """Raise `InputError` if the Pod selects Spot by a value that no Node has, or with a reservation."""
     if demand.selector.get(SPOT, "true") != "true":
         raise InputError(f'the Pod\'s nodeSelector {SPOT} must be "true", or not be there')
-
-
-def check_spot_without_reservation(demand: Demand) -> None:
-    """Raise `InputError` if the Pod selects both Spot and a reservation."""
     if SPOT in demand.selector and RESERVATION in demand.selector:
         raise InputError(
             f"the Pod's nodeSelector has both {SPOT} and {RESERVATION}: VMs of a reservation are never "
@@ -33,7 +29,20 @@ def reservation_path(demand: Demand) -> str:
     return f"projects/{project}/reservations/{name}" if project else name
 
 
-def tolerates(toleration: Mapping[str, Any], taint: Mapping[str, Any]) -> bool:
+def check_tolerations(
+    demand: Demand, taints: Iterable[Mapping[str, Any]], source: str = ""
+) -> None:
+    """Raise `InputError` if the Pod does not tolerate one of these taints. ``source``: whence it is."""
+    for taint in taints:
+        if not any(_tolerates(one, taint) for one in demand.tolerations):
+            text = f"{taint.get('key')}={taint.get('value', '')}:{taint.get('effect')}"
+            raise InputError(
+                f"the Nodes of the Pod's slice would have the taint {text}{source}: the Pod must "
+                "tolerate it"
+            )
+
+
+def _tolerates(toleration: Mapping[str, Any], taint: Mapping[str, Any]) -> bool:
     """Whether a Pod with this toleration may run on Nodes with this taint, which has an effect."""
     key, operator = toleration.get("key") or "", toleration.get("operator") or "Equal"
     is_meant = key == taint.get("key") or (not key and operator == "Exists")

@@ -4,7 +4,6 @@ The ConfigMap ``jobsets`` has a template with the fields that all groups of an i
 (project, zone, image, how VMs join). The other fields follow from the Pod.
 """
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -22,7 +21,6 @@ from shared.slices.provider import DesiredSlice, short_hash
 from shared.slices.selectors import (
     RESERVATION,
     SPOT,
-    check_spot_without_reservation,
     reservation_path,
 )
 from shared.slices.units import Demand, InputError, Unit
@@ -55,7 +53,7 @@ def build_desired_slice(demand: Demand, unit: Unit, options: Mapping[str, str]) 
     """Build the group that a Pod asks for its unit, from the ConfigMap's data. Raises `InputError`."""
     key = _template_key(demand)
     template = _read_template(key, options.get(key))
-    template_hash = _hash(template)
+    template_hash = short_hash(template)
     machine = _find_machine(demand)
     count = _count_hosts(demand, machine)
     name, domain = unit.slice_name, get_kind(unit.kind).exclusive_topology
@@ -174,7 +172,6 @@ def _count_hosts(demand: Demand, machine: Machine) -> int:
 
 def _set_provisioning_model(demand: Demand, config: dict[str, Any]) -> None:
     """Set the provisioning model and reservation that the Pod selects, if any."""
-    check_spot_without_reservation(demand)
     is_spot = SPOT in demand.selector
     if not is_spot and RESERVATION not in demand.selector:
         return
@@ -205,8 +202,4 @@ def _make_hash(spec: Mapping[str, Any], asked: Mapping[str, str]) -> str:
     """
     config = {"labels": dict(asked), "machineType": spec["instanceConfig"]["machineType"]}
     wanted = {"config": config, "nodeCount": spec["nodeCount"], "topology": spec["topology"]}
-    return _hash(wanted)
-
-
-def _hash(content: Any) -> str:
-    return short_hash(json.dumps(content, sort_keys=True, separators=(",", ":")))
+    return short_hash(wanted)

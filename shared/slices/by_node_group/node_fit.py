@@ -21,7 +21,7 @@ from shared.slices.selectors import (
     RESERVATION_PROJECT,
     SPOT,
     check_spot,
-    tolerates,
+    check_tolerations,
 )
 from shared.slices.units import Demand, InputError, Unit
 
@@ -86,33 +86,16 @@ class NodeFit:
     def check(self) -> None:
         """Raise `InputError` if the Pod could never run on the slice."""
         check_spot(self._demand)
-        given = self.node_labels()
-        labels = {**self._set_for_us, **given}
-        for key in self.selection.list_unmet_selectors(given):
-            has = f"{key}={labels[key]}" if key in labels else "no such label"
-            can_be_given = key not in self._set_for_us and is_settable_label(key)
-            other_way = ", or fulfilled by the template's nodeLabels" if can_be_given else ""
-            raise InputError(
-                f"the Pod's nodeSelector has {key}={self._demand.selector[key]}, and the Nodes of its "
-                f"slice would have {has}: it must be taken out{other_way}"
-            )
-        unmet = self.selection.find_unmet_affinity(given)
-        if unmet:
-            raise InputError(
-                f"the Pod's required nodeAffinity has {unmet}, which no Node of its slice would match: "
-                "it must be taken out, or fulfilled by the template's nodeLabels"
-            )
-        for taint in self._taints():
-            if not any(tolerates(one, taint) for one in self._demand.tolerations):
-                text = f"{taint.get('key')}={taint.get('value', '')}:{taint.get('effect')}"
-                raise InputError(
-                    f"the Nodes of the Pod's slice would have the taint {text}, of the template's "
-                    "nodeTaints: the Pod must tolerate it"
-                )
+        other_way = ", or fulfilled by the template's nodeLabels"
 
-    def _taints(self) -> list[Mapping[str, Any]]:
+        def find_other_way(key: str) -> str:
+            can_be_given = key not in self._set_for_us and is_settable_label(key)
+            return other_way if can_be_given else ""
+
+        self.selection.check(self.node_labels(), find_other_way, other_way)
         taints = read_mappings(self._spec, "nodeTaints")
-        return [one for one in taints if one.get("effect") in ("NoSchedule", "NoExecute")]
+        hard = (one for one in taints if one.get("effect") in ("NoSchedule", "NoExecute"))
+        check_tolerations(self._demand, hard, ", of the template's nodeTaints")
 
     def _copied(self) -> dict[str, str]:
         """The labels of the Pod that its annotation names, without those that other components set."""

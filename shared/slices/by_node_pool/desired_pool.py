@@ -4,7 +4,6 @@ Labels and annotations are those of TPU Provisioner, so that its manifests and n
 meaning. `found_pools` reads existing pools.
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -32,9 +31,8 @@ from shared.slices.selectors import (
     RESERVATION_PROJECT,
     SPOT,
     check_spot,
-    check_spot_without_reservation,
+    check_tolerations,
     reservation_path,
-    tolerates,
 )
 from shared.slices.units import Demand, InputError, Unit
 
@@ -102,12 +100,10 @@ def build_desired_slice(demand: Demand, unit: Unit, settings: GkeSettings) -> De
     _check_pod(demand, settings)
     reservation, is_spot = _reservation(demand), demand.selector.get(SPOT) == "true"
     selected = {key: value for key, value in demand.selector.items() if _can_be_given(key)}
+    asked = {"machineType": machine, "reservationAffinity": reservation, "spot": is_spot}
     digest = make_hash(
-        machine=machine,
-        labels=selected,
-        reservation=reservation,
-        is_spot=is_spot,
-        count=count,
+        {**asked, "labels": selected},
+        initialNodeCount=count,
         topology=demand.topology,
         zone=demand.selector.get(names.ZONE_LABEL, ""),
     )
@@ -118,7 +114,7 @@ def build_desired_slice(demand: Demand, unit: Unit, settings: GkeSettings) -> De
         HASH_LABEL: digest,
     }
     config = {
-        "machineType": machine,
+        **asked,
         "labels": labels,
         "serviceAccount": demand.annotations.get(SERVICE_ACCOUNT, "").strip()
         or settings.service_account,
@@ -126,8 +122,6 @@ def build_desired_slice(demand: Demand, unit: Unit, settings: GkeSettings) -> De
         "shieldedInstanceConfig": without_empty(
             {"enableIntegrityMonitoring": True, "enableSecureBoot": settings.secure_boot}
         ),
-        "reservationAffinity": reservation,
-        "spot": is_spot,
         "taints": [{"key": SPOT, "value": "true", "effect": "NO_SCHEDULE"}] if is_spot else [],
         "diskType": settings.disk_type,
         "bootDiskKmsKey": settings.boot_disk_kms_key,
@@ -146,9 +140,12 @@ def build_desired_slice(demand: Demand, unit: Unit, settings: GkeSettings) -> De
         "maxPodsConstraint": {"maxPodsPerNode": settings.max_pods},
         "networkConfig": _network_config(demand, settings),
     }
-    _check_domain(demand)
     selection = _select(demand, body, is_spot=is_spot)
-    _check_selection(selection, {**labels, names.POOL_LABEL: name})
+    given = {**labels, names.POOL_LABEL: name}
+    taken = f", because GKE takes no label under {any_of(_KUBERNETES)} for the Nodes of a pool"
+    other = ", or the nodeSelector must have the label, too: a pool gets labels from nothing else"
+    refused = {key for key in demand.selector if is_below(key, _KUBERNETES)} - {*selection.implied}
+    selection.check(given, lambda key: taken if key in refused else "", other)
     size = f"{count} host{'s' if count > 1 else ''} of {machine} ({demand.topology})"
     chips = count * demand.chips
     return DesiredSlice(name, unit, digest, size, without_empty(body), selection, chips)
@@ -179,71 +176,32 @@ def _unit_labels(demand: Demand, unit: Unit) -> dict[str, str]:
     }
 
 
-def make_hash(
-    *,
-    machine: str,
-    labels: Mapping[str, str] | None = None,
-    reservation: Mapping[str, Any] | None = None,
-    is_spot: bool = False,
-    count: int = 0,
-    topology: str = "",
-    zone: str = "",
-) -> str:
+def make_hash(config: Mapping[str, Any], **others: Any) -> str:
     """The hash of the properties that a Pod needs of its pool, by TPU Provisioner's rule.
 
-    ``labels`` and ``zone`` are from the Pod's node selector. Settings and labels that are only copied
-    are not part of the hash: their change does not replace a slice.
+    Settings and labels that are only copied are not among them: their change does not replace a slice.
     """
-    config = {"labels": labels, "machineType": machine, "reservationAffinity": reservation}
-    content = {
-        "config": without_empty({**config, "spot": is_spot}),
-        "initialNodeCount": count,
-        "topology": topology,
-        "zone": zone,
-    }
-    return short_hash(json.dumps(without_empty(content), sort_keys=True, separators=(",", ":")))
+    return short_hash(without_empty({"config": without_empty(config), **others}))
 
 
 def _check_pod(demand: Demand, settings: GkeSettings) -> None:
     """Raise `InputError` if the Pod could never run on the pool."""
-    check_spot(demand)
-    unnamed = next(
-        (key for key in (RESERVATION, RESERVATION_PROJECT) if _lacks_name(key, demand)), None
-    )
-    if unnamed:
-        raise InputError(
-            f"the Pod's nodeSelector has {unnamed}, which no Node has unless its reservation is named: "
-            f"{RESERVATION} must name one, or both must be taken out"
-        )
-    is_spot = SPOT in demand.selector
-    asked = [SPOT] if is_spot else []
-    asked += [key for key in (RESERVATION, RESERVATION_PROJECT) if demand.selector.get(key)]
+    selector = demand.selector
+    for key in (RESERVATION, RESERVATION_PROJECT):
+        if key in selector and not (selector[key] and selector.get(RESERVATION)):
+            raise InputError(
+                f"the Pod's nodeSelector has {key}, which no Node has unless its reservation is named: "
+                f"{RESERVATION} must name one, or both must be taken out"
+            )
+    asked = next((key for key in (SPOT, RESERVATION) if key in selector), None)
     if settings.force_on_demand and asked:
         raise InputError(
-            f"the Pod's nodeSelector has {asked[0]}, which no on-demand Node has, and "
+            f"the Pod's nodeSelector has {asked}, which no on-demand Node has, and "
             "GCP_FORCE_ON_DEMAND is set: the selector must be taken out, as the admission of Jobs "
             "does where FORCE_ON_DEMAND is set there too"
         )
-    check_spot_without_reservation(demand)
-    if is_spot and not any(tolerates(one, _SPOT_TAINT) for one in demand.tolerations):
-        raise InputError(
-            f"the Pod's nodeSelector has {SPOT}, and Spot Nodes have the taint {SPOT}=true:NoSchedule: "
-            "the Pod must tolerate it"
-        )
-
-
-def _lacks_name(key: str, demand: Demand) -> bool:
-    selector = demand.selector
-    return key in selector and not (selector[key] and selector.get(RESERVATION))
-
-
-def _check_domain(demand: Demand) -> None:
-    ours = next((key for key in demand.selector if is_below(key, (OWN_DOMAIN,))), None)
-    if ours:
-        raise InputError(
-            f"the Pod's nodeSelector has {ours}, and the Nodes of its pool have no label under "
-            f"{OWN_DOMAIN} that stays: it must be taken out"
-        )
+    check_spot(demand)
+    check_tolerations(demand, [_SPOT_TAINT] if SPOT in selector else [])
 
 
 def _select(demand: Demand, body: Mapping[str, Any], *, is_spot: bool) -> Selection:
@@ -275,28 +233,6 @@ def _select(demand: Demand, body: Mapping[str, Any], *, is_spot: bool) -> Select
     return replace(selection, open_domains=_GOOGLE, closed_keys=_KNOWN_GOOGLE)
 
 
-def _check_selection(selection: Selection, labels: Mapping[str, str]) -> None:
-    """Raise `InputError` for a requirement that the Nodes of the pool will not meet."""
-    have = {**selection.implied, **labels}
-    for key in selection.list_unmet_selectors(labels):
-        wanted = f"the Pod's nodeSelector has {key}={selection.selector[key]}"
-        if key in have:
-            raise InputError(
-                f"{wanted}, and the Nodes of its pool would have {key}={have[key]}: it must be taken out"
-            )
-        raise InputError(
-            f"{wanted}, which no Node of its pool would have: GKE takes no such label under "
-            f"{any_of(_KUBERNETES)} for the Nodes of a pool; it must be taken out"
-        )
-    unmet = selection.find_unmet_affinity(labels)
-    if unmet:
-        raise InputError(
-            f"the Pod's required nodeAffinity has {unmet}, which no Node of its pool would match: "
-            "a pool gets labels because of the nodeSelector alone; it must be taken out, or the label "
-            "selected by the nodeSelector"
-        )
-
-
 def _reservation(demand: Demand) -> dict[str, Any]:
     if not demand.selector.get(RESERVATION):
         return {}
@@ -308,10 +244,10 @@ def _reservation(demand: Demand) -> dict[str, Any]:
 
 
 def _can_be_given(key: str) -> bool:
-    """Whether GKE accepts the label for the Nodes of a pool and does not set it itself."""
+    """Whether GKE accepts the label for the Nodes of a pool, and neither it nor this system sets it."""
     if is_below(key, _KUBERNETES):
         return is_below(key, _OF_KUBELETS) and key != names.INSTANCE_TYPE_LABEL
-    return key in _ASKED_FOR or not is_below(key, _GOOGLE)
+    return key in _ASKED_FOR or not is_below(key, (*_GOOGLE, OWN_DOMAIN))
 
 
 def _copied_labels(demand: Demand, settings: GkeSettings) -> dict[str, str]:

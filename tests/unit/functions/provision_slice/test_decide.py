@@ -31,8 +31,8 @@ from shared.slices.actions import (
     AnySliceAction,
     CreateSlice,
     DeleteSlice,
-    RemoveReleaseDeadline,
     ReserveSlice,
+    SetReleaseDeadline,
     SliceActionError,
 )
 from shared.slices.by_node_group.provider import GroupSlices
@@ -85,9 +85,9 @@ def warning(reason: str, message: str) -> Emit:
     return Emit(Event(f"TPUNodeGroup{reason}", message, is_warning=True), once=True)
 
 
-def deadline_removed(existing: Slice) -> RemoveReleaseDeadline:
+def deadline_removed(existing: Slice) -> SetReleaseDeadline:
     """Return the action that removes the slice's release deadline."""
-    return RemoveReleaseDeadline(existing)
+    return SetReleaseDeadline(existing, None)
 
 
 def changed_jobset(**change: Any) -> dict[str, Any]:

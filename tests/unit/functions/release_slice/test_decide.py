@@ -28,7 +28,6 @@ from shared.settings import Settings
 from shared.slices.actions import (
     AnySliceAction,
     DeleteSlice,
-    RemoveReleaseDeadline,
     SetReleaseDeadline,
     SliceActionError,
 )
@@ -112,7 +111,7 @@ def deadline_set(existing: Slice, at: datetime = IN_HALF_A_MINUTE) -> Plan:
 
 
 def deadline_removed(existing: Slice) -> Plan:
-    return Plan("NeededAgain", (RemoveReleaseDeadline(existing),))
+    return Plan("NeededAgain", (SetReleaseDeadline(existing, None),))
 
 
 NEEDED, WAITING = Plan("Needed"), Plan("Waiting")

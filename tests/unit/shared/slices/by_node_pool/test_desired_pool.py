@@ -85,7 +85,7 @@ _ON_DEMAND = (
     "selector must be taken out, as the admission of Jobs does where FORCE_ON_DEMAND is set there too"
 )
 INPUT_ERRORS: dict[str, str] = {
-    "nodepool-selector-google-prefix-not-copied": "the Pod's nodeSelector has cloud.google.com/gke-nodepool=x, and the Nodes of its pool would have cloud.google.com/gke-nodepool=jobset-test-78c32d3b806d5259: it must be taken out",
+    "nodepool-selector-google-prefix-not-copied": "the Pod's nodeSelector has cloud.google.com/gke-nodepool=x, and the Nodes of its slice would have cloud.google.com/gke-nodepool=jobset-test-78c32d3b806d5259: it must be taken out",
     "nodepool-v6e-4x4-16-chips": "the Pod asks for 16 of google.com/tpu: a host of tpu-v6e-slice has 1, 4 or 8, all of which the Pod must ask for",
     "nodepool-spot-forced-on-demand": _ON_DEMAND.format("cloud.google.com/gke-spot"),
     "nodepool-force-on-demand-selector-stays": _ON_DEMAND.format("cloud.google.com/gke-spot"),
@@ -93,7 +93,7 @@ INPUT_ERRORS: dict[str, str] = {
     "nodepool-copy-labels-can-overwrite-own-labels": "the Pod's annotation tpu-provisioner.cloud.google.com/copy-labels names google.com/tpu-provisioner-jobset-name: labels under google.com and tpu-functions.dev say whose a Node is and are not copied; it must name others",
     "nodepool-spot-and-reservation": "the Pod's nodeSelector has both cloud.google.com/gke-spot and cloud.google.com/reservation-name: VMs of a reservation are never Spot; it must have one of them",
     "nodepool-reservation-project-alone": "the Pod's nodeSelector has cloud.google.com/reservation-project, which no Node has unless its reservation is named: cloud.google.com/reservation-name must name one, or both must be taken out",
-    "nodepool-spot-without-toleration": "the Pod's nodeSelector has cloud.google.com/gke-spot, and Spot Nodes have the taint cloud.google.com/gke-spot=true:NoSchedule: the Pod must tolerate it",
+    "nodepool-spot-without-toleration": "the Nodes of the Pod's slice would have the taint cloud.google.com/gke-spot=true:NoSchedule: the Pod must tolerate it",
 }
 BASE_LABELS = ROWS["nodepool-simple"]["expect"]["node_pool"]["config.labels"]
 POOLS = [name for name, row in ROWS.items() if row["area"] == "nodepool"]
@@ -256,7 +256,7 @@ def test_a_pod_cannot_override_the_labels_that_name_the_owner_of_its_pool() -> N
     assert "forged" not in body(labels=forged)["config"]["labels"].values()
     for key, value in {**BASE_LABELS, HASH: "57ccb686c7"}.items():
         assert get_input_error(node_selector={key: "forged"}) == (
-            f"the Pod's nodeSelector has {key}=forged, and the Nodes of its pool would have {key}={value}: "
+            f"the Pod's nodeSelector has {key}=forged, and the Nodes of its slice would have {key}={value}: "
             "it must be taken out"
         )
 
@@ -355,7 +355,7 @@ INPUTS: list[Any] = [
     ),
     pytest.param(
         {"node_selector": {RELEASE_LABEL: "99999999999"}},
-        "the Pod's nodeSelector has tpu-functions.dev/release-after, and the Nodes of its pool have no label under tpu-functions.dev that stays: it must be taken out",
+        "the Pod's nodeSelector has tpu-functions.dev/release-after=99999999999, and the Nodes of its slice would have no such label: it must be taken out",
         id="a release deadline as a selector",
     ),
     pytest.param(
@@ -370,7 +370,7 @@ INPUTS: list[Any] = [
     ),
     pytest.param(
         {"node_selector": {"topology.kubernetes.io/zone": ""}},
-        "the Pod's nodeSelector has topology.kubernetes.io/zone=, and the Nodes of its pool would have topology.kubernetes.io/zone=us-east5-a: it must be taken out",
+        "the Pod's nodeSelector has topology.kubernetes.io/zone=, and the Nodes of its slice would have topology.kubernetes.io/zone=us-east5-a: it must be taken out",
         id="a zone without a name",
     ),
     pytest.param(
@@ -412,7 +412,7 @@ def test_a_selector_that_no_node_of_the_pool_matches_is_an_input_error(
 ) -> None:
     assert key not in body(node_selector={key: fits})["config"]["labels"]
     assert get_input_error(node_selector={key: does_not}) == (
-        f"the Pod's nodeSelector has {key}={does_not}, and the Nodes of its pool would have "
+        f"the Pod's nodeSelector has {key}={does_not}, and the Nodes of its slice would have "
         f"{key}={fits}: it must be taken out"
     )
 
@@ -430,8 +430,8 @@ def test_a_selector_that_no_node_of_the_pool_matches_is_an_input_error(
 )
 def test_a_selector_that_gke_accepts_for_no_pool_is_an_input_error(key: str) -> None:
     assert get_input_error(node_selector={key: "x"}) == (
-        f"the Pod's nodeSelector has {key}=x, which no Node of its pool would have: GKE takes no such label "
-        "under k8s.io or kubernetes.io for the Nodes of a pool; it must be taken out"
+        f"the Pod's nodeSelector has {key}=x, and the Nodes of its slice would have no such label: it "
+        "must be taken out, because GKE takes no label under k8s.io or kubernetes.io for the Nodes of a pool"
     )
 
 
@@ -512,9 +512,8 @@ def test_a_required_affinity_that_no_node_would_match_is_an_input_error(
         assert body(affinity=required, **change)
         return
     assert get_input_error(affinity=required, **change) == (
-        f"the Pod's required nodeAffinity has {unmet}, which no Node of its pool would match: a pool gets "
-        "labels because of the nodeSelector alone; it must be taken out, or the label selected by the "
-        "nodeSelector"
+        f"the Pod's required nodeAffinity has {unmet}, which no Node of its slice would match: it must be "
+        "taken out, or the nodeSelector must have the label, too: a pool gets labels from nothing else"
     )
 
 
@@ -697,10 +696,10 @@ def test_keys_that_differ_in_their_first_64_bits_have_different_names() -> None:
 # Hashes
 
 HASHES: list[tuple[str, Callable[[], str], Callable[[], str], bool]] = [
-    ("machine types", lambda: make_hash(machine="ct5p-hightpu-4t"), lambda: make_hash(machine="ct5p-hightpu-8t"), False),
-    ("labels", lambda: make_hash(machine="x", labels={"a": "b"}), lambda: make_hash(machine="x", labels={"a": "c"}), False),
-    ("the order of labels", lambda: make_hash(machine="x", labels={"a": "b", "c": "d"}), lambda: make_hash(machine="x", labels={"c": "d", "a": "b"}), True),
-    ("no fields", lambda: make_hash(machine=""), lambda: make_hash(machine=""), True),
+    ("machine types", lambda: make_hash({"machineType": "ct5p-hightpu-4t"}), lambda: make_hash({"machineType": "ct5p-hightpu-8t"}), False),
+    ("labels", lambda: make_hash({"machineType": "x", "labels": {"a": "b"}}), lambda: make_hash({"machineType": "x", "labels": {"a": "c"}}), False),
+    ("the order of labels", lambda: make_hash({"machineType": "x", "labels": {"a": "b", "c": "d"}}), lambda: make_hash({"machineType": "x", "labels": {"c": "d", "a": "b"}}), True),
+    ("no fields", lambda: make_hash({"machineType": ""}), lambda: make_hash({"machineType": ""}), True),
     ("topologies", lambda: _hash(), lambda: _hash(node_selector={"cloud.google.com/gke-tpu-topology": "8x16x32"}), False),
     ("spot", lambda: _hash(), lambda: _hash(node_selector={SPOT: "true"}, tolerations=[TOLERATION]), False),
     ("reservations", lambda: _hash(), lambda: _hash(node_selector={"cloud.google.com/reservation-name": "r"}), False),
@@ -767,7 +766,7 @@ def test_the_hash_follows_from_the_fields_that_a_pool_must_have(
 
 @pytest.mark.conformance("hash-value-2")
 def test_a_hash_is_computed_as_in_tpu_provisioner() -> None:
-    assert make_hash(machine="ct5p-hightpu-4t") == ROWS["hash-value-2"]["expect"]["hash"]
+    assert make_hash({"machineType": "ct5p-hightpu-4t"}) == ROWS["hash-value-2"]["expect"]["hash"]
 
 
 # Pools that are read as slices
