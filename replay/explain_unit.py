@@ -163,7 +163,7 @@ def _explain_slices(deps: Dependencies, namespace: str, name: str) -> Iterator[S
 def _build_fields(deps: Dependencies, message: Message, now: datetime) -> dict[str, Any]:
     """The fields of a step's work on a resync. It cannot publish."""
     fields = explain.work_fields(deps, ObjectTrigger(message), now)
-    ports = fields["cluster"], deps.gke, deps.now, fields["remaining_s"]
+    ports = fields["cluster"], fields["gce"], deps.gke, deps.now, fields["remaining_s"]
     return {**fields, "provider": build_provider(deps.settings, *ports)}
 
 

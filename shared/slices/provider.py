@@ -11,12 +11,18 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Protocol
 
+from shared.base.reasons import Reason
+from shared.slices.classes import Place
 from shared.slices.selection import Selection
 from shared.slices.units import Demand, Unit
 
 RELEASE_AFTER = timedelta(seconds=30)
 """The shortest time from an owner's end to the deletion of its slices. An owner that is recreated within
 it keeps them."""
+
+
+ASKED_AT = "tpu-functions.dev/asked-at"
+"""On a slice: when its Pod began to wait, as a time or, in a label, in seconds since 1970."""
 
 
 class SliceState(StrEnum):
@@ -56,6 +62,11 @@ class Slice:
     ``since`` is the time of the last state transition or of the last loss of a host, if known.
     ``is_selected``: the labels of its Nodes match the node selector of the Pod that asks for it. Only
     `Provider.find` sets it.
+    ``place`` is the candidate at which it was created, read from its spec; ``class_name`` and ``asked``
+    are the class and the begin of the Pod's wait that were written at its creation.
+    ``has_vms``: it has, or had, a VM, as far as its status shows. ``refusal`` is the reason, and the
+    cloud's words, if its creation was refused. ``can_be_given_up``: it only waits, so that it may be
+    deleted for another candidate if `Provider.has_vm` is false.
     """
 
     name: str
@@ -70,6 +81,13 @@ class Slice:
     since: datetime | None = None
     is_selected: bool = True
     chips: int = 0
+    place: Place | None = None
+    class_name: str = ""
+    created: datetime | None = None
+    asked: datetime | None = None
+    has_vms: bool = True
+    refusal: tuple[Reason, str] | None = None
+    can_be_given_up: bool = False
     raw: Any = field(default=None, repr=False, compare=False)
 
 
@@ -103,6 +121,9 @@ class Provider(Wording, Protocol):
 
     def find(self, desired: DesiredSlice) -> Slice | NameConflict | None:
         """The resource that has this name."""
+
+    def has_vm(self, existing: Slice) -> bool:
+        """Whether a slice that can be given up has a VM now. True if that cannot be known."""
 
     def get(self, namespace: str, name: str) -> Slice | None:
         """The slice with this name and its unit's namespace; ``None`` also if it is not a slice."""

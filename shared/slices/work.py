@@ -16,6 +16,7 @@ from shared.frame.plan import Action, Emit, NothingToDo, Plan, Send, StepRefused
 from shared.frame.step import Invocation, work_fields
 from shared.ports.error_reasons import ErrorKind
 from shared.ports.errors import CallError
+from shared.ports.gce.calls import Gce
 from shared.ports.kubernetes.cluster import Cluster
 from shared.ports.kubernetes.nodes import parse_node
 from shared.settings import Settings
@@ -84,7 +85,13 @@ def open_slices(invocation: Invocation, is_first_observation: bool) -> SliceWork
     uses_kept = is_first_observation and isinstance(trigger, ObjectTrigger)
     options = {"uses_kept": uses_kept, "checks_slots": not trigger.is_resync}
     provider = build_provider(
-        settings, invocation.cluster, runtime.gke, runtime.now, remaining_s, **options
+        settings,
+        invocation.cluster,
+        invocation.gce,
+        runtime.gke,
+        runtime.now,
+        remaining_s,
+        **options,
     )
     fields = work_fields(invocation, is_first_observation=is_first_observation)
     return SliceWork(**fields, provider=provider)
@@ -93,6 +100,7 @@ def open_slices(invocation: Invocation, is_first_observation: bool) -> SliceWork
 def build_provider(
     settings: Settings,
     cluster: Cluster,
+    gce: Gce,
     gke: GkeClient | None,
     now: Callable[[], datetime],
     remaining_s: Callable[[], float],
@@ -103,7 +111,7 @@ def build_provider(
     if gke is None or settings.gke is None:
         from shared.slices.by_node_group.provider import GroupSlices
 
-        return GroupSlices(cluster, now)
+        return GroupSlices(cluster, gce, now)
     from shared.slices.by_node_pool.provider import NodePools
 
     def list_readiness(name: str) -> list[bool]:

@@ -78,7 +78,8 @@ class Mig:
 
     ``creating`` counts VMs that are being made or waited for, ``recreating`` those that are being
     repaired; ``topologies`` maps each accelerator topology that the group has applied to its state
-    (``ACTIVE``: the interconnect is up).
+    (``ACTIVE``: the interconnect is up). ``missing`` counts members whose VM does not exist; ``None``:
+    not given (it is documented for TPUs alone).
     """
 
     uri: str
@@ -89,6 +90,7 @@ class Mig:
     recreating: int
     errors: tuple[GceError, ...] = ()
     topologies: Mapping[str, str] = field(default_factory=dict)
+    missing: int | None = None
 
 
 @dataclass(frozen=True)
@@ -197,6 +199,9 @@ def parse_mig(found: Any) -> Mig:
             applied.accelerator_topology: applied.state
             for applied in found.status.applied_accelerator_topologies
         },
+        missing=found.status.current_instance_statuses.non_existent
+        if "current_instance_statuses" in found.status
+        else None,
     )
 
 

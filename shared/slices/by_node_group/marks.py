@@ -1,8 +1,9 @@
 """The labels and annotations by which a TPUNodeGroup names its unit: written here, and read here."""
 
-from shared.base.documents import Document, read_text, read_texts
+from shared.base.documents import Document, read_mapping, read_text, read_texts
 from shared.base.names import JOBSET_KIND, JOBSET_LABEL
 from shared.base.slice_names import JOB_LABEL, slice_name
+from shared.slices.classes import Place, parse_place
 from shared.slices.units import Unit
 
 JOB_KEY_LABEL = "tpu-functions.dev/job-key"
@@ -44,3 +45,9 @@ def read_unit(metadata: Document) -> Unit | None:
         return Unit(JOBSET_KIND, namespace, owner, id_)
     unit = Unit(kind, namespace, rest[0], rest[1] if len(rest) > 1 else "")
     return unit if (unit.key, unit.slice_name) == (key, metadata["name"]) else None
+
+
+def read_place(spec: Document) -> Place:
+    """The candidate that a group's spec names."""
+    config, zone = read_mapping(spec, "instanceConfig"), read_text(spec, "nodeLocation")
+    return parse_place({**config, "zone": zone, "project": read_text(spec, "project")})

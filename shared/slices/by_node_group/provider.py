@@ -6,18 +6,26 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from shared.base.documents import read_mapping, read_mappings, read_number, read_text
-from shared.base.names import KIND
-from shared.base.reasons import VM_LOSSES, Reason
+from shared.base.fields import is_yes
+from shared.base.names import KIND, PAUSED_ANNOTATION
+from shared.base.reasons import ORDER, VM_LOSSES, Reason, find_advice
 from shared.base.timestamps import find_time, guess_time, render_time
 from shared.base.topology import count_chips
+from shared.node_groups.status import CONDITION_OF, MIG, State, Status, Type, parse
+from shared.ports.gce.calls import Gce
 from shared.ports.kubernetes.cluster import Cluster
 from shared.slices.by_node_group.desired_group import (
     HASH_ANNOTATION,
     TEMPLATE_HASH_ANNOTATION,
     build_desired_slice,
 )
-from shared.slices.by_node_group.marks import owner_label, read_unit
-from shared.slices.provider import DesiredSlice, NameConflict, Slice, SliceState
+from shared.slices.by_node_group.marks import (
+    owner_label,
+    read_place,
+    read_unit,
+)
+from shared.slices.classes import CLASS_ANNOTATION
+from shared.slices.provider import ASKED_AT, DesiredSlice, NameConflict, Slice, SliceState
 from shared.slices.units import Demand, Unit
 
 RELEASE_ANNOTATION = "tpu-functions.dev/release-after"
@@ -40,8 +48,9 @@ class GroupSlices:
     event_prefix = KIND
     concurrency_limit: int | None = None
 
-    def __init__(self, cluster: Cluster, now: Callable[[], datetime]) -> None:
+    def __init__(self, cluster: Cluster, gce: Gce, now: Callable[[], datetime]) -> None:
         self._cluster = cluster
+        self._gce = gce
         self._now = now
 
     def build_desired(self, demand: Demand, unit: Unit) -> DesiredSlice:
@@ -60,6 +69,13 @@ class GroupSlices:
         if has_outdated_template(raw, desired):
             return replace(found, is_self_healing=False)
         return found
+
+    def has_vm(self, existing: Slice) -> bool:
+        place, known = existing.place, parse(existing.raw.get("status")).resources.get(MIG)
+        if place is None or known is None:
+            return True
+        found = self._gce.find_mig(place.project, place.zone, known.name)
+        return found is not None and found.missing != found.target_size
 
     def get(self, namespace: str, name: str) -> Slice | None:
         raw = self._cluster.find_group(namespace, name)
@@ -106,8 +122,49 @@ def read_slice(raw: Mapping[str, Any], now: datetime) -> Slice | None:
         release_after=guess_time(annotations.get(RELEASE_ANNOTATION)),
         since=since,
         chips=_count_chips(raw),
+        place=read_place(read_mapping(raw, "spec")),
+        class_name=annotations.get(CLASS_ANNOTATION, ""),
+        created=guess_time(raw["metadata"].get("creationTimestamp")),
+        asked=guess_time(annotations.get(ASKED_AT)),
+        **_read_creation(raw),
         raw=raw,
     )
+
+
+def _read_creation(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """How far the creation of a group is: `Slice.has_vms`, ``refusal`` and ``can_be_given_up``. A paused
+    group is left as it is.
+
+    In BULK mode, Compute Engine reports a lack of capacity while it goes on trying (documented; when it
+    first does is not): the group waits, and is not refused.
+    """
+    known = parse(raw.get("status"))
+    counts = known.counts
+    if known.completed_at or counts.running or counts.joined or known.is_true(Type.MIG_READY):
+        return {"has_vms": True}
+    if is_yes(str((raw["metadata"].get("annotations") or {}).get(PAUSED_ANNOTATION, ""))):
+        return {"has_vms": False}
+    reason, words = _find_refusal(known)
+    is_bulk = read_text(read_mapping(raw, "spec"), "targetSizePolicyMode") == "BULK"
+    is_short = is_bulk and reason is Reason.INSUFFICIENT_CAPACITY
+    mig = known.resources.get(MIG)
+    is_accepted = mig is not None and mig.state is State.READY
+    return {
+        "has_vms": False,
+        "refusal": (reason, words) if reason is not None and not is_short else None,
+        "can_be_given_up": is_accepted and (reason is None or is_short),
+    }
+
+
+def _find_refusal(known: Status) -> tuple[Reason | None, str]:
+    """The first error of an API about a resource of a group, and its words without the advice."""
+    for kind in CONDITION_OF.values():
+        found = known.conditions.get(kind)
+        if found is not None and not found.is_true and found.reason in ORDER:
+            return Reason(found.reason), found.message.replace(
+                find_advice(found.reason), ""
+            ).strip()
+    return None, ""
 
 
 def _count_chips(raw: Mapping[str, Any]) -> int:

@@ -10,10 +10,14 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
+from shared.base.documents import Document, read_mapping, read_mappings, read_text
 from shared.base.names import JOBSET_KIND, POOL_LABEL
+from shared.base.reasons import Reason
 from shared.base.topology import count_chips
+from shared.ports.error_reasons import classify
 from shared.slices.by_node_pool import desired_pool
-from shared.slices.provider import DesiredSlice, NameConflict, Slice, SliceState
+from shared.slices.classes import CLASS_ANNOTATION, Place, parse_place
+from shared.slices.provider import ASKED_AT, DesiredSlice, NameConflict, Slice, SliceState
 from shared.slices.units import Unit
 
 _OLD_JOBSET_LABEL = "provisioner-nodepool-id"
@@ -53,8 +57,37 @@ def read_slice(pool: Mapping[str, Any]) -> Slice:
         is_self_healing=status == "RUNNING_WITH_ERROR",
         release_after=_parse_deadline(labels.get(RELEASE_LABEL, "")),
         chips=count_chips(str(machine_type), int(pool.get("initialNodeCount") or 0)),
+        place=read_place(pool),
+        class_name=labels.get(CLASS_ANNOTATION, ""),
+        asked=_parse_deadline(labels.get(ASKED_AT, "")),
+        has_vms=status not in ("PROVISIONING", "ERROR"),
+        refusal=_find_refusal(pool) if status == "ERROR" else None,
         raw=pool,
     )
+
+
+def read_place(pool: Document) -> Place:
+    """The candidate that a pool's fields name."""
+    config = read_mapping(pool, "config")
+    named = read_mapping(config, "reservationAffinity").get("values")
+    model = "SPOT" if config.get("spot") else "FLEX_START" if config.get("flexStart") else ""
+    return parse_place(
+        {
+            "zone": next(iter(pool.get("locations") or ()), ""),
+            "provisioningModel": model,
+            "reservation": str(named[0]) if named else "",
+            "maxRunDuration": config.get("maxRunDuration"),
+        }
+    )
+
+
+def _find_refusal(pool: Document) -> tuple[Reason, str] | None:
+    """Why GKE could not create a pool: as its conditions' codes, or its message, say (a stockout is the
+    error of the creation after minutes: one report)."""
+    message = _find_message(pool)
+    codes = " ".join(read_text(one, "code") for one in read_mappings(pool, "conditions"))
+    reason = classify(0, "", f"{message} {codes}").reason
+    return (reason, message) if reason is not None else None
 
 
 def read_found(pool: Mapping[str, Any], desired: DesiredSlice) -> Slice | NameConflict:

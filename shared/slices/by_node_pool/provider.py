@@ -79,6 +79,9 @@ class NodePools:
             found = found_pools.read_older(older, desired) if older else None
         return self._with_nodes(found) if isinstance(found, Slice) else found
 
+    def has_vm(self, existing: Slice) -> bool:
+        return existing.has_vms
+
     def get(self, namespace: str, name: str) -> Slice | None:
         """The pool of that name, if it was created for a unit of that namespace."""
         pool = self._kept().get(name) or self._find(name)
@@ -166,7 +169,12 @@ class NodePools:
         if found.state is not SliceState.FAILED:
             return found
         nodes = self._list_readiness(found.name)
-        return replace(found, has_ready_nodes=any(nodes), was_created=bool(nodes))
+        return replace(
+            found,
+            has_ready_nodes=any(nodes),
+            was_created=bool(nodes),
+            has_vms=found.has_vms or bool(nodes),
+        )
 
     def _find(self, name: str, method: GkeMethod = "get_node_pool") -> dict[str, Any] | None:
         try:

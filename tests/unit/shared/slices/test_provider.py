@@ -12,6 +12,7 @@ from typing import Any, cast
 import pytest
 
 from shared.ports.errors import CallError
+from shared.ports.gce.calls import Gce
 from shared.ports.gke import GkeClient
 from shared.ports.kubernetes.cluster import Cluster
 from shared.slices.by_node_group.desired_group import (
@@ -23,6 +24,7 @@ from shared.slices.by_node_pool.found_pools import read_slice
 from shared.slices.by_node_pool.provider import NodePools
 from shared.slices.provider import NameConflict, Slice, SliceState
 from tests.support.builders import NOW, merge
+from tests.support.compute import instance_group
 from tests.support.jobset_objects import options, waiting_pod
 from tests.support.reads import Reads
 from tests.support.slices import asked
@@ -89,7 +91,10 @@ def test_nodes_are_read_only_for_a_failed_pool(
     provider, gke = node_pools(readiness, **listing(FAILED))
     found = provider.find(DESIRED_POOL)
     assert found == replace(
-        read_slice(FAILED), has_ready_nodes=has_ready_nodes, was_created=was_created
+        read_slice(FAILED),
+        has_ready_nodes=has_ready_nodes,
+        was_created=was_created,
+        has_vms=was_created,
     )
     assert gke.requests == [("list_node_pools", {"parent": PATH})]
     healthy, _ = node_pools(readiness, **listing(OWN_POOL))
@@ -125,7 +130,7 @@ def test_an_error_of_a_read_is_raised() -> None:
 
 def test_pools_of_jobsets_are_listed() -> None:
     provider, _ = node_pools((True,), **listing(FAILED, UNMANAGED, ELSEWHERE, OTHERS))
-    own = replace(read_slice(FAILED), has_ready_nodes=True)
+    own = replace(read_slice(FAILED), has_ready_nodes=True, has_vms=True)
     jobset = own.unit.owner
     assert provider.list_by_owner("JobSet", "default", jobset) == [own]
     assert provider.list_by_owner("JobSet", "elsewhere", jobset) == [read_slice(ELSEWHERE)]
@@ -335,7 +340,7 @@ FOREIGN = merge(OWN, {"metadata": {"labels": None}})
 
 def group_slices(**answers: Any) -> tuple[GroupSlices, Reads]:
     reads = Reads(answers)
-    return GroupSlices(cast("Cluster", reads), lambda: NOW), reads
+    return GroupSlices(cast("Cluster", reads), cast("Gce", reads), lambda: NOW), reads
 
 
 def test_the_group_of_a_job_is_found() -> None:
@@ -343,6 +348,24 @@ def test_the_group_of_a_job_is_found() -> None:
     found = provider.find(provider.build_desired(*asked(waiting_pod())))
     assert found == replace(groups.read({}), is_selected=True)
     assert provider.get("default", OWN["metadata"]["name"]) == groups.read({})
+
+
+@pytest.mark.parametrize(
+    "found, has_vm",
+    [
+        (None, False),
+        (instance_group(target_size=4, missing=4), False),
+        (instance_group(target_size=4, missing=3), True),
+        (instance_group(target_size=4), True),  # unknown
+    ],
+)
+def test_a_group_that_waits_has_a_vm_unless_its_mig_says_that_all_are_missing(
+    found: Any, has_vm: bool
+) -> None:
+    status = {"resources": {"managedInstanceGroup": {"name": "tng-x", "state": "Ready"}}}
+    provider, reads = group_slices(find_mig=found)
+    assert provider.has_vm(groups.read({"status": status})) is has_vm
+    assert reads.calls == ["find_mig"]
 
 
 def test_a_job_without_a_group_has_no_slice() -> None:

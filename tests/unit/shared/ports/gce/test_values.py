@@ -74,12 +74,14 @@ def test_an_operation_is_running_or_done_or_has_its_first_error(
 
 
 def test_vms_that_a_mig_creates_with_and_without_retries_are_counted_together() -> None:
+    status: Any = {"current_instance_statuses": {"non_existent": 2, "running": 7}}
     actions: Any = {"creating": 2, "creating_without_retries": 3, "recreating": 4, "none": 5}
     found = compute_v1.InstanceGroupManager(
         self_link=f"{HOST}projects/p/zones/z/instanceGroupManagers/g",
         description="mark",
         target_size=9,
         current_actions=actions,
+        status=status,
     )
     assert values.parse_mig(found) == values.Mig(
         uri="projects/p/zones/z/instanceGroupManagers/g",
@@ -88,7 +90,9 @@ def test_vms_that_a_mig_creates_with_and_without_retries_are_counted_together() 
         creating=5,
         is_bulk_in_progress=False,
         recreating=4,
+        missing=2,
     )
+    assert values.parse_mig(compute_v1.InstanceGroupManager()).missing is None
 
 
 def warning(code: str, *scopes: str) -> Any:

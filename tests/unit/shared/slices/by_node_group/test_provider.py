@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from shared.base.reasons import Reason
+from shared.base.reasons import Reason, find_advice
 from shared.base.timestamps import render_time
 from shared.slices.by_node_group.desired_group import TEMPLATE_HASH_ANNOTATION, build_desired_slice
 from shared.slices.by_node_group.provider import (
@@ -18,6 +18,7 @@ from shared.slices.by_node_group.provider import (
     is_selected,
     read_slice,
 )
+from shared.slices.classes import Place
 from shared.slices.provider import Slice, SliceState
 from shared.slices.units import Unit
 from tests.support.builders import NOW, merge
@@ -44,7 +45,9 @@ def ready(status: str, reason: str = "Ready", **rest: Any) -> dict[str, Any]:
 
 
 def test_a_slice_is_read() -> None:
-    manifest = group(metadata={"annotations": {"tpu-functions.dev/release-after": SINCE}})
+    marks = {"slice-class": "v6e", "asked-at": render_time(NOW), "release-after": SINCE}
+    annotations = {f"tpu-functions.dev/{key}": value for key, value in marks.items()}
+    manifest = group(metadata={"annotations": annotations})
     found = read_slice(manifest, NOW)
     assert found == Slice(
         name="train-bfcf5ebea76efcf5",
@@ -55,6 +58,11 @@ def test_a_slice_is_read() -> None:
         release_after=MOMENT,
         since=MOMENT,
         chips=16,
+        place=Place("us-central1-c", project="my-gcp-project"),
+        class_name="v6e",
+        created=MOMENT,
+        asked=NOW,
+        has_vms=False,
     )
 
 
@@ -80,6 +88,71 @@ def test_the_state_of_a_slice_follows_from_the_condition_ready(
     change, state, message = case
     found = read(change)
     assert (found.state, found.message, found.since) == (state, message, MOMENT)
+
+
+def mig(reason: str, state: str = "Ready", status: str = "False", **rest: Any) -> dict[str, Any]:
+    """Return a change that sets the MIG's entry and condition."""
+    text = f"the cloud's words. {find_advice(reason)}".strip()
+    condition = {
+        "type": "ManagedInstanceGroupReady",
+        "status": status,
+        "reason": reason,
+        "message": text,
+    }
+    resources = {"managedInstanceGroup": {"name": "tng-x", "state": state}}
+    return {"status": {"conditions": [condition], "resources": resources, **rest}}
+
+
+PLACES = [
+    ({}, Place("us-central1-c", project="my-gcp-project")),
+    (SPOT, Place("us-central1-c", "SPOT", project="my-gcp-project")),
+    (
+        {"spec": {"instanceConfig": {"provisioningModel": "RESERVATION_BOUND", "reservation": "r/reservationBlocks/b"}}},
+        Place("us-central1-c", "RESERVATION_BOUND", "r/reservationBlocks/b", "my-gcp-project"),
+    ),
+    (merge(FLEX_START, {"spec": {"nodeLocation": "us-east5-b"}}), Place("us-east5-b", "FLEX_START", project="my-gcp-project")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("change, place", PLACES)
+def test_the_candidate_of_a_slice_is_read_from_the_spec(
+    change: dict[str, Any], place: Place
+) -> None:
+    assert read(change).place == place
+
+
+WAITS, REFUSED = (None, True), (Reason.RESERVATION_FULL, "the cloud's words.")
+STUCK = (None, False)
+PAUSED = {"metadata": {"annotations": {"tpu-functions.dev/paused": "true"}}}
+CREATIONS: dict[str, tuple[dict[str, Any], Any]] = {
+    "no status yet": ({}, STUCK),
+    "the MIG is being inserted": (mig(Reason.PROVISIONING, "Creating"), STUCK),
+    "the MIG waits for VMs": (mig(Reason.PROVISIONING), WAITS),
+    "the MIG waits, and is paused": (merge(mig(Reason.PROVISIONING), PAUSED), STUCK),
+    "in BULK mode the MIG waits for capacity": (mig(Reason.INSUFFICIENT_CAPACITY), WAITS),
+    "one host is refused for capacity": (
+        merge(mig(Reason.INSUFFICIENT_CAPACITY), ONE_HOST),
+        ((Reason.INSUFFICIENT_CAPACITY, "the cloud's words."), False),
+    ),
+    "the reservation is full": (mig(Reason.RESERVATION_FULL), (REFUSED, False)),
+    "the insert of the MIG is refused": (mig(Reason.RESERVATION_FULL, "Failed"), (REFUSED, False)),
+    "the reservation is full, and paused": (merge(mig(Reason.RESERVATION_FULL), PAUSED), STUCK),
+    "VMs run": (mig(Reason.RESERVATION_FULL, nodeSummary={"running": 1}), "has VMs"),
+    "Nodes have joined": (mig(Reason.RESERVATION_FULL, nodeSummary={"joined": 1}), "has VMs"),
+    "the slice was complete": (mig(Reason.RESERVATION_FULL, **COMPLETE), "has VMs"),
+    "the MIG has its VMs": (mig("Ready", status="True"), "has VMs"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CREATIONS.values(), ids=CREATIONS)
+def test_whether_a_slice_waits_is_refused_or_has_vms_follows_from_its_status(
+    case: tuple[dict[str, Any], Any],
+) -> None:
+    change, expected = case
+    found = read(change)
+    waits = (found.refusal, found.can_be_given_up)
+    assert ("has VMs" if found.has_vms else waits) == expected
+    assert not (found.has_vms and any(waits))
 
 
 PREEMPTED = ready("False", Reason.PREEMPTED, **COMPLETE)

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from shared.base.environment import SettingsError
+from shared.base.reasons import Reason
 from shared.base.slice_names import job_key, slice_name
 from shared.ports.gke_settings import GkeSettings, Network
 from shared.slices.by_node_pool.desired_pool import (
@@ -33,6 +34,7 @@ from shared.slices.by_node_pool.found_pools import (
     read_older,
     read_slice,
 )
+from shared.slices.classes import Place
 from shared.slices.kinds.jobset import find_key_violation
 from shared.slices.provider import NameConflict, Slice, SliceState
 from shared.slices.selectors import COPY_LABELS, SPOT
@@ -772,6 +774,65 @@ def test_a_hash_is_computed_as_in_tpu_provisioner() -> None:
 # Pools that are read as slices
 
 
+def in_place(zone: str = "us-east5-a", **config: Any) -> dict[str, Any]:
+    found = pool()
+    return {**found, "locations": [zone], "config": {**found["config"], **config}}
+
+
+def reserved(name: str) -> dict[str, Any]:
+    return {"reservationAffinity": {"values": [name]}}
+
+
+@pytest.mark.parametrize(
+    "found, place",
+    [
+        (in_place(), Place("us-east5-a")),
+        (in_place("us-east5-b", spot=True), Place("us-east5-b", "SPOT")),
+        (in_place(**reserved("r/reservationBlocks/b")), Place("us-east5-a", "RESERVATION_BOUND", "r/reservationBlocks/b")),
+        (in_place(flexStart=True, maxRunDuration="3600s"), Place("us-east5-a", "FLEX_START", max_run="3600s")),
+    ],
+)  # fmt: skip
+def test_the_candidate_of_a_pool_is_read_from_its_fields(
+    found: dict[str, Any], place: Place
+) -> None:
+    read = read_slice(found).place
+    assert read == place
+    assert read is not None
+    assert read.max_run == place.max_run
+
+
+def test_the_class_of_a_pool_and_when_its_pod_began_to_wait_are_read_from_labels() -> None:
+    marks = {"tpu-functions.dev/slice-class": "v6e", "tpu-functions.dev/asked-at": "1764230400"}
+    found = read_slice(labelled(**marks))
+    assert (found.class_name, found.asked) == ("v6e", datetime(2025, 11, 27, 8, tzinfo=UTC))
+
+
+STOCKOUT = (
+    "Google Compute Engine does not have enough resources available to fulfill request: us-east5-a."
+)
+ENDS: dict[str, tuple[dict[str, Any], bool, Any]] = {
+    "it is being created": ({"status": "PROVISIONING"}, False, None),
+    "it runs": ({"status": "RUNNING"}, True, None),
+    "it runs, with an error": ({"status": "RUNNING_WITH_ERROR", "statusMessage": STOCKOUT}, True, None),
+    "there is no capacity": ({"status": "ERROR", "statusMessage": STOCKOUT}, False, (Reason.INSUFFICIENT_CAPACITY, STOCKOUT)),
+    "a condition has the code": (
+        {"status": "ERROR", "conditions": [{"code": "GCE_STOCKOUT", "message": "no room"}]},
+        False,
+        (Reason.INSUFFICIENT_CAPACITY, "no room"),
+    ),
+    "an error of no candidate": ({"status": "ERROR", "statusMessage": "denied"}, False, (Reason.REFUSED, "denied")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", ENDS.values(), ids=ENDS)
+def test_a_pool_that_could_not_be_created_has_the_refusal_in_the_clouds_words(
+    case: tuple[dict[str, Any], bool, Any],
+) -> None:
+    change, has_vms, refusal = case
+    found = read_slice(pool(**change))
+    assert (found.has_vms, found.refusal, found.can_be_given_up) == (has_vms, refusal, False)
+
+
 @pytest.mark.parametrize(
     "status, state, is_self_healing",
     [
@@ -806,9 +867,15 @@ def test_the_message_of_a_failed_pool_contains_each_error_once() -> None:
 def test_a_pool_is_read_as_the_slice_that_was_requested() -> None:
     desired = build_desired_slice(*leader(), SETTINGS)
     found = read_found(pool(), desired)
-    chips = desired.chips
-    assert found == Slice(desired.name, desired.unit, desired.hash, SliceState.READY, chips=chips)
-    assert chips == 2048
+    assert found == Slice(
+        desired.name,
+        desired.unit,
+        desired.hash,
+        SliceState.READY,
+        chips=2048,
+        place=Place("us-east5-a"),
+    )
+    assert desired.chips == 2048
 
 
 @pytest.mark.conformance("hash-already-labelled")
