@@ -14,12 +14,11 @@ from shared.slices import concurrency
 from shared.slices.assigned import assign_unit
 from shared.slices.create_or_release import DEAD, PAUSED_KEY, find_phase
 from shared.slices.kinds import Leader, find_leader, get_kind
-from shared.slices.kinds.kind import Found, find_hosts_violation
+from shared.slices.kinds.kind import find_hosts_violation
 from shared.slices.limits import Quota
 from shared.slices.provider import (
     DesiredSlice,
     NameConflict,
-    Provider,
     Slice,
     SliceState,
     Wording,
@@ -165,17 +164,24 @@ def _find_leading_pod(pods: Iterable[dict[str, Any]], name: str) -> dict[str, An
 
 
 def _observe_pod(work: SliceWork, leader: Leader) -> ObservedPod | ObservedImpossible:
-    cluster, provider = work.cluster, work.provider
-    kind, demand = leader.kind, leader.demand
-    unit, found = kind.find_unit(demand), None
-    if unit is None:
-        found = assign_unit(cluster, provider, leader, kind.find(cluster, demand))
-        unit = found.unit
+    cluster, provider, demand = work.cluster, work.provider, leader.demand
+    found = leader.kind.find(cluster, demand)
+    if leader.kind.is_assigned:
+        found = assign_unit(cluster, provider, leader, found)
     try:
-        desired = waiting.build_desired(leader, unit, provider)
+        desired = waiting.build_desired(leader, found.unit, provider)
+        if violation := found.violation or find_hosts_violation(found, demand):
+            raise InputError(violation)
+        return _observe_slice(work, leader, desired, found.state.need)
     except InputError as error:
-        found = found or kind.find(cluster, demand)
-        return _impossible(str(error), provider, found)
+        return ObservedImpossible(str(error), provider, found.state.need is Need.OPTED_OUT)
+
+
+def _observe_slice(
+    work: SliceWork, leader: Leader, desired: DesiredSlice, need: Need
+) -> ObservedPod:
+    """Read the Pod's slice, and the quota if it would be created. Raises `InputError`."""
+    cluster, provider = work.cluster, work.provider
     work.facts["slice"] = desired.name
     existing = provider.find(desired)
     users: tuple[str, ...] = ()
@@ -194,40 +200,30 @@ def _observe_pod(work: SliceWork, leader: Leader) -> ObservedPod | ObservedImpos
             users = list_users(
                 cluster, existing.name, work.now, lambda pod: is_user(pod, leader, desired)
             )
-    found = found or kind.find(cluster, demand)
-    if violation := found.violation or find_hosts_violation(found, demand):
-        return _impossible(violation, provider, found)
     observed = ObservedPod(
         leader=leader,
         desired=desired,
         existing=existing,
-        need=found.state.need,
+        need=need,
         wording=provider,
         users=users,
         is_paused=is_yes(cluster.get_jobset_options().get(PAUSED_KEY, "")),
         is_resync=work.trigger.is_resync,
     )
     is_kept = existing is not None and not _may_be_replaced(existing, desired)
-    if is_kept or observed.is_paused or observed.need is not Need.NEEDED:
+    if is_kept or observed.is_paused or need is not Need.NEEDED:
         return observed
-    try:
-        # Before a slice is replaced, too: deleted, it could not be created again.
-        limit = quotas.find_limit(cluster, kind, desired)
-        if limit is None or existing is not None:
-            return observed
-        return replace(observed, quota=quotas.read_quota(work, limit))
-    except InputError as error:
-        return ObservedImpossible(str(error), provider)
+    # Before a slice is replaced, too: deleted, it could not be created again.
+    limit = quotas.find_limit(cluster, leader.kind, desired)
+    if limit is None or existing is not None:
+        return observed
+    return replace(observed, quota=quotas.read_quota(work, limit))
 
 
 def _may_be_replaced(existing: Slice | NameConflict, desired: DesiredSlice) -> bool:
     if isinstance(existing, NameConflict):
         return False
     return not is_as_asked(existing, desired) or find_phase(existing) in DEAD
-
-
-def _impossible(message: str, provider: Provider, found: Found) -> ObservedImpossible:
-    return ObservedImpossible(message, provider, found.state.need is Need.OPTED_OUT)
 
 
 def is_user(pod: Mapping[str, Any], leader: Leader, desired: DesiredSlice) -> bool:

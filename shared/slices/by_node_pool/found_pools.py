@@ -91,38 +91,22 @@ def _find_refusal(pool: Document) -> tuple[Reason, str] | None:
 
 
 def read_found(pool: Mapping[str, Any], desired: DesiredSlice) -> Slice | NameConflict:
-    """The pool that has the desired slice's name: the Job's slice, or a conflict."""
+    """A pool that has a name of the desired slice: the Job's slice, or a conflict."""
     if not is_managed(pool):
         return NameConflict(desired.name, "a node pool that was not created for a workload")
     found = read_slice(pool)
     if found.unit != desired.unit:
         return NameConflict(desired.name, f"the node pool of {found.unit.shown_in_full}")
-    return _with_selection(found, pool, desired)
+    # Pools of TPU Provisioner use another hash: compare the fields instead.
+    is_theirs = found.name != desired.name
+    hash_ = "" if is_theirs and _is_equivalent(desired.body, pool) else found.hash
+    labels = {**labels_of(pool), POOL_LABEL: found.name}  # the pool may lack a label
+    return replace(found, hash=hash_, is_selected=desired.selection.matches(labels))
 
 
 def older_name(unit: Unit) -> str:
     """The name of a Job's pool by TPU Provisioner's rule, with five digits of the Job's key."""
     return f"{unit.owner[:34]}-{unit.key[:5]}".replace(".", "-")
-
-
-def read_older(pool: Mapping[str, Any], desired: DesiredSlice) -> Slice | None:
-    """The pool with TPU Provisioner's name: the Job's slice, or ``None`` if it is another Job's.
-
-    Pools of TPU Provisioner use another hash: compare the fields instead.
-    """
-    if not is_managed(pool):
-        return None
-    found = read_slice(pool)
-    if found.unit != desired.unit:
-        return None
-    hash_ = "" if _is_equivalent(desired.body, pool) else found.hash
-    return _with_selection(replace(found, hash=hash_), pool, desired)
-
-
-def _with_selection(found: Slice, pool: Mapping[str, Any], desired: DesiredSlice) -> Slice:
-    """The slice with ``is_selected``: the pool may have been created without a label."""
-    labels = {**labels_of(pool), POOL_LABEL: found.name}
-    return replace(found, is_selected=desired.selection.matches(labels))
 
 
 def _is_equivalent(desired: Mapping[str, Any], pool: Mapping[str, Any]) -> bool:

@@ -69,15 +69,13 @@ class NodePools:
 
     def find(self, desired: DesiredSlice) -> Slice | NameConflict | None:
         """The pool with the desired name, or the Job's pool by TPU Provisioner, or a conflict."""
-        found: Slice | NameConflict | None
         older_name = found_pools.older_name(desired.unit)
         pools = self._list_recent(desired.name, older_name)
-        older = pools.get(older_name)
-        if desired.name in pools:
-            found = found_pools.read_found(pools[desired.name], desired)
-        else:
-            found = found_pools.read_older(older, desired) if older else None
-        return self._with_nodes(found) if isinstance(found, Slice) else found
+        pool = pools.get(desired.name) or pools.get(older_name)
+        found = found_pools.read_found(pool, desired) if pool else None
+        if isinstance(found, Slice):
+            return self._with_nodes(found)
+        return found if desired.name in pools else None  # an older name may be another Job's
 
     def has_vm(self, existing: Slice) -> bool:
         return existing.has_vms

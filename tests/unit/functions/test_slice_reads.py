@@ -387,7 +387,7 @@ def test_an_impossible_slice_is_not_read(labels: dict[str, str], has_opted_out: 
     assert isinstance(observed, ObservedImpossible)
     assert observed.message == "what would be valid"
     assert observed.has_opted_out is has_opted_out
-    assert reads.calls == ["build_desired", "find_jobset"]
+    assert reads.calls == ["find_jobset", "build_desired"]
 
 
 LISTED = {"namespaces": "default: {kinds: [JobSet], slices: 2, chips: 32}"}

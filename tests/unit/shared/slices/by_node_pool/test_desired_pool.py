@@ -31,7 +31,6 @@ from shared.slices.by_node_pool.found_pools import (
     labels_with_deadline,
     older_name,
     read_found,
-    read_older,
     read_slice,
 )
 from shared.slices.classes import Place
@@ -907,9 +906,9 @@ def test_a_pod_that_selects_its_pool_by_name_does_not_select_an_older_pool() -> 
     selected = {"cloud.google.com/gke-nodepool": "jobset-test-78c32d3b806d5259"}
     desired = build_desired_slice(*leader(node_selector=selected), SETTINGS)
     current = read_found({**desired.body, "status": "RUNNING"}, desired)
-    older = read_older({**desired.body, "name": "jobset-test-75973"}, desired)
+    older = read_found({**desired.body, "name": "jobset-test-75973"}, desired)
     assert isinstance(current, Slice)
-    assert older is not None
+    assert isinstance(older, Slice)
     assert (current.is_selected, older.is_selected) == (True, False)
 
 
@@ -941,7 +940,7 @@ def test_a_pod_selects_a_pool_only_if_the_pool_has_the_required_labels(
     if name:
         labels[HASH] = "other"
     found["config"]["labels"] = {key: value for key, value in labels.items() if value is not None}
-    one = read_older(found, desired) if name else read_found(found, desired)
+    one = read_found(found, desired)
     assert isinstance(one, Slice)
     assert (one.is_selected and one.hash in ("", desired.hash)) is is_expected
 
@@ -980,7 +979,7 @@ def test_a_pool_of_tpu_provisioner_is_the_jobs_although_a_copied_label_names_ano
     name = older_name(desired.unit)
     found = {**desired.body, "name": name, "config": {**desired.body["config"], "labels": labels}}
     assert read_slice(found).unit == desired.unit
-    assert read_older(found, desired) is not None
+    assert isinstance(read_found(found, desired), Slice)
 
 
 def test_a_release_deadline_is_read_back_and_does_not_change_the_other_labels() -> None:
