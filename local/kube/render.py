@@ -132,7 +132,8 @@ def cell_of(column: Column, document: Document, now: datetime) -> Any:
         return None
     if column.type == "date":
         return _render_date(found[0], now)
-    return render_results(found) if column.type == "string" else found[0]
+    # Of several values, an API server shows the first (seen with 1.36).
+    return render_results(found[:1]) if column.type == "string" else found[0]
 
 
 def _render_date(value: Any, now: datetime) -> str:

@@ -5,10 +5,10 @@ the refusals of its candidates, which ``provision_slice`` alone writes, and its 
 ``release_slice`` alone writes.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from shared.base import names
 from shared.base.documents import (
@@ -17,8 +17,8 @@ from shared.base.documents import (
     read_mapping,
     read_mappings,
     read_text,
+    without_empty,
 )
-from shared.base.fields import any_of
 from shared.base.timestamps import LONG_AGO, guess_time, render_time
 from shared.slices.units import Demand, InputError
 
@@ -31,6 +31,11 @@ COMPUTE_CLASS = "cloud.google.com/compute-class"
 TEMPLATE_ANNOTATION = "tpu-functions.dev/slice-template"
 """On a Pod: the name of a template of former versions, or of a class."""
 GIVE_UP_AFTER = timedelta(minutes=2)
+_REFUSAL = (
+    *("candidate", "machineType", "topology", "reason", "message"),
+    *("since", "until", "askedBy"),
+)
+"""The fields of a refusal in the status."""
 
 
 @dataclass(frozen=True)
@@ -81,18 +86,11 @@ class Refusal:
     until: datetime
     asked_by: str = ""
 
-    def render(self) -> dict[str, str]:
+    def render(self) -> dict[str, Any]:
         """The item of the class's status."""
-        item = {
-            "candidate": self.candidate,
-            "machineType": self.shape.machine_type,
-            "topology": self.shape.topology,
-            "reason": self.reason,
-            "message": self.message,
-            "since": render_time(self.since),
-            "until": render_time(self.until),
-        }
-        return {**item, "askedBy": self.asked_by} if self.asked_by else item
+        times = render_time(self.since), render_time(self.until)
+        fields = (self.candidate, *self.shape, self.reason, self.message, *times, self.asked_by)
+        return without_empty(dict(zip(_REFUSAL, fields, strict=True)))
 
 
 @dataclass(frozen=True)
@@ -128,53 +126,62 @@ class SliceClass:
         """It in words, for messages. The name of a legacy class is these words."""
         return self.name if self.is_legacy else f"{CLASS_KIND} {self.name}"
 
-    def is_for(self, demand: Demand) -> bool:
-        """Whether it may serve a Pod: its namespace and accelerator."""
-        is_allowed = self.namespaces is None or demand.namespace in self.namespaces
-        return is_allowed and self.accelerator in ("", demand.accelerator)
+    def find_violation(self, demand: Demand, *, is_gke: bool) -> str:
+        """Why it does not serve a Pod; empty if it does."""
+        has = "template" if self.node_pool is None else "nodePool"
+        needed = "nodePool" if is_gke else "template"
+        if self.error:
+            return f"is invalid: {self.error}"
+        if self.namespaces is not None and demand.namespace not in self.namespaces:
+            return f"does not have namespace {demand.namespace} among its allowedNamespaces"
+        if self.accelerator not in ("", demand.accelerator):
+            label = f"the Pod's nodeSelector {names.ACCELERATOR_LABEL}"
+            return f"is for {self.accelerator}, and {label} is {demand.accelerator!r}"
+        return f"has spec.{has}, and slices here need spec.{needed}" if has != needed else ""
 
 
 def parse(raw: Document) -> SliceClass:
     """Read a class. An invalid one has an ``error``."""
     spec, status = read_mapping(raw, "spec"), read_mapping(raw, "status")
     metadata, waits = read_mapping(raw, "metadata"), read_mapping(status, "waits")
+    limits, namespaces = read_mapping(spec, "limits"), read_list(spec, "allowedNamespaces")
     template, node_pool = (
         read_mapping(spec, key) if key in spec else None for key in ("template", "nodePool")
     )
-    namespaces = read_list(spec, "allowedNamespaces")
-    limits = read_mapping(spec, "limits")
+    candidates = _parse_candidates(spec, read_mapping(template or {}, "spec"), node_pool or {})
+    error = (
+        "" if all(one.zone for one in candidates) else "each of spec.candidates must have a zone"
+    )
+    if (template is None) == (node_pool is None):
+        error = "spec must have one of template and nodePool"
     return SliceClass(
         name=read_text(metadata, "name"),
-        candidates=_parse_candidates(spec, template, node_pool),
+        candidates=candidates,
         template=template,
         node_pool=node_pool,
         accelerator=read_text(spec, "accelerator"),
-        give_up_after=_parse_minutes(read_text(spec, "giveUpAfter")),
-        namespaces=frozenset(namespaces) if "allowedNamespaces" in spec else None,
+        give_up_after=_parse_duration(read_text(spec, "giveUpAfter")),
+        namespaces=frozenset(map(str, namespaces)) if "allowedNamespaces" in spec else None,
         slices=limits.get("slices"),
         chips=limits.get("chips"),
         is_default=spec.get("isDefault") is True,
         created=guess_time(metadata.get("creationTimestamp")) or LONG_AGO,
         refusals=tuple(_parse_refusals(status)),
         waits=(read_text(waits, "median"), read_text(waits, "p90")),
+        error=error,
         raw=raw,
     )
 
 
-def _parse_candidates(
-    spec: Document, template: Document | None, node_pool: Document | None
-) -> tuple[Place, ...]:
+def _parse_candidates(spec: Document, group: Document, node_pool: Document) -> tuple[Place, ...]:
     """The candidates in order; without a list the one that template or node pool describes."""
-    group = read_mapping(template or {}, "spec")
     config, project = read_mapping(group, "instanceConfig"), read_text(group, "project")
+    zone = read_text(group, "nodeLocation") or read_text(node_pool, "zone")
+    listed: Iterable[Document] = read_mappings(spec, "candidates")
     if "candidates" not in spec:
-        zone = read_text(group, "nodeLocation") or read_text(node_pool or {}, "zone")
-        return (parse_place({**config, "zone": zone, "project": project}),)
-    found = (
-        parse_place({**one, "project": read_text(one, "project") or project})
-        for one in read_mappings(spec, "candidates")
-    )
-    return tuple(dict.fromkeys(found))
+        listed = ({**config, "zone": zone},)
+    found = ({**one, "project": read_text(one, "project") or project} for one in listed)
+    return tuple(dict.fromkeys(map(parse_place, found)))
 
 
 def parse_place(fields: Document) -> Place:
@@ -191,24 +198,19 @@ def parse_place(fields: Document) -> Place:
     )
 
 
-def _parse_minutes(text: str) -> timedelta:
+def _parse_duration(text: str) -> timedelta:
     """``30s`` or ``2m``; the default for any other text."""
     if not text[:-1].isdecimal() or text[-1] not in "sm":
         return GIVE_UP_AFTER
     return timedelta(**{"seconds" if text[-1] == "s" else "minutes": int(text[:-1])})
 
 
-def _parse_refusals(status: Document) -> Iterable[Refusal]:
+def _parse_refusals(status: Document) -> Iterator[Refusal]:
     for one in read_mappings(status, "refusals"):
-        since, until = guess_time(one.get("since")), guess_time(one.get("until"))
+        fields = {key: read_text(one, key) for key in _REFUSAL}
+        since, until = guess_time(fields.pop("since")), guess_time(fields.pop("until"))
         if since is not None and until is not None:
-            candidate, machine_type, topology, reason, message, asked_by = (
-                read_text(one, key)
-                for key in (
-                    *("candidate", "machineType", "topology"),
-                    *("reason", "message", "askedBy"),
-                )
-            )
+            candidate, machine_type, topology, reason, message, asked_by = fields.values()
             shape = Shape(machine_type, topology)
             yield Refusal(candidate, shape, reason, message, since, until, asked_by)
 
@@ -223,69 +225,34 @@ def find_class(
     """The class of a Pod's slice: the one that it names, else the default, else what former versions
     had. ``find_legacy`` returns that by the name of a template, which may be empty.
 
-    Raises `InputError` if there is none, or if it does not serve the Pod.
+    Of several defaults it is the newest, as with StorageClasses. Raises `InputError` if there is none,
+    or if it does not serve the Pod.
     """
     by_name = {one.name: one for one in classes}
+    template = demand.annotations.get(TEMPLATE_ANNOTATION, "")
     selected = demand.selector.get(COMPUTE_CLASS, "")
     if selected and is_gke:
         raise InputError(
             f"the Pod's nodeSelector {COMPUTE_CLASS} wakes the autoscaler of GKE: it must be taken "
-            f"out, and the {CLASS_KIND} named by the annotation {CLASS_ANNOTATION}"
+            f"out, and the {CLASS_KIND} be named by the annotation {CLASS_ANNOTATION}"
         )
-    template = demand.annotations.get(TEMPLATE_ANNOTATION, "")
     name = demand.annotations.get(CLASS_ANNOTATION, "") or selected
+    found = by_name.get(name or template)
     if not name and template:
-        name, found = template, find_legacy(template)
+        found = find_legacy(template) or found
     elif not name:
-        found = _find_default(demand, by_name, is_gke=is_gke) or find_legacy("")
-    else:
-        found = by_name.get(name)
-    found = found or by_name.get(name)
+        fitting = (one for one in by_name.values() if not one.find_violation(demand, is_gke=is_gke))
+        defaults = [one for one in fitting if one.is_default]
+        newest = max(defaults, key=lambda one: (one.created, one.name), default=None)
+        found = newest or find_legacy("")
+    if found is None and (name or template):
+        raise InputError(f"the Pod names the {CLASS_KIND} {name or template}, which does not exist")
     if found is None:
-        raise InputError(_explain_none(name, by_name))
-    _check(found, demand, is_gke=is_gke)
+        raise InputError(
+            f"the Pod names no {CLASS_KIND} by the annotation {CLASS_ANNOTATION}, and no default one "
+            "serves its namespace and accelerator"
+        )
+    violation = found.find_violation(demand, is_gke=is_gke)
+    if violation:
+        raise InputError(f"{found.shown} {violation}")
     return found
-
-
-def _find_default(
-    demand: Demand, classes: Mapping[str, SliceClass], *, is_gke: bool
-) -> SliceClass | None:
-    """Of several defaults the newest, as with StorageClasses."""
-    found = [
-        one
-        for one in classes.values()
-        if one.is_default and one.is_for(demand) and (one.node_pool is not None) is is_gke
-    ]
-    return max(found, key=lambda one: (one.created, one.name), default=None)
-
-
-def _explain_none(name: str, classes: Mapping[str, SliceClass]) -> str:
-    if name:
-        listed = f"there is {any_of(sorted(classes))}" if classes else "there is none"
-        return f"the Pod names the {CLASS_KIND} {name}, which does not exist: {listed}"
-    return (
-        f"the Pod names no {CLASS_KIND}, and none for its namespace and accelerator has isDefault: it "
-        f"must name one by the annotation {CLASS_ANNOTATION}, or a class must be the default"
-    )
-
-
-def _check(found: SliceClass, demand: Demand, *, is_gke: bool) -> None:
-    """Raise `InputError` if a class does not serve a Pod."""
-    if found.error:
-        raise InputError(f"{found.shown} is invalid: {found.error}")
-    if found.namespaces is not None and demand.namespace not in found.namespaces:
-        raise InputError(
-            f"{found.shown} does not allow namespace {demand.namespace}: spec.allowedNamespaces must "
-            "list it, or the Pod name another class"
-        )
-    if not found.is_for(demand):
-        raise InputError(
-            f"{found.shown} is for {found.accelerator}, and the Pod's nodeSelector "
-            f"{names.ACCELERATOR_LABEL} is {demand.accelerator!r}"
-        )
-    if (found.node_pool is not None) is not is_gke:
-        needed, has = ("nodePool", "template") if is_gke else ("template", "nodePool")
-        raise InputError(
-            f"{found.shown} has spec.{has}, and slices are made from spec.{needed} here: it must have "
-            "that, or the Pod name another class"
-        )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -30,11 +31,13 @@ def group(**change: Any) -> Manifest:
 
 
 class Server:
-    """The API server, and the calls that the tests make."""
+    """The API server, and the calls that the tests make about the objects of one definition, which are
+    at ``path``."""
 
-    def __init__(self) -> None:
+    def __init__(self, definition: Manifest = CRD, path: str = GROUPS) -> None:
+        self._path = path
         self._api = KubeApi(VirtualClock(), random=Random(0), tokens={"admin": ADMIN})
-        self._api.apply_manifests([CRD, NAMESPACE])
+        self._api.apply_manifests([definition, NAMESPACE])
 
     def call(self, method: str, path: str, body: Any = None, **headers: str) -> Response:
         text = None if body is None else json.dumps(body)
@@ -46,23 +49,23 @@ class Server:
         }
         return self._api.handle(Request.of(method, path, headers=named, body=text))
 
-    def create(self, group: Manifest) -> Manifest:
-        """Create the group and return it as it was stored."""
-        response = self.call("POST", GROUPS, group)
+    def create(self, manifest: Manifest) -> Manifest:
+        """Create the object and return it as it was stored."""
+        response = self.call("POST", self._path, manifest)
         assert response.status == 201, response.body.decode()
         stored: Manifest = response.json()
         return stored
 
-    def list_violations(self, group: Manifest) -> list[tuple[str, str]]:
-        """List path and message of each violation of a new group, which is not stored."""
-        response = self.call("POST", f"{GROUPS}?dryRun=All", group)
+    def list_violations(self, manifest: Manifest) -> list[tuple[str, str]]:
+        """List path and message of each violation of a new object, which is not stored."""
+        response = self.call("POST", f"{self._path}?dryRun=All", manifest)
         return [] if response.status == 201 else list_violations(response)
 
-    def replace(self, group: Manifest, subresource: str = "") -> Response:
+    def replace(self, manifest: Manifest, subresource: str = "") -> Response:
         """Replace the stored object of this name."""
-        path = f"{GROUPS}/{group['metadata']['name']}"
-        metadata = {**self.call("GET", path).json()["metadata"], **group["metadata"]}
-        return self.call("PUT", path + subresource, {**group, "metadata": metadata})
+        path = f"{self._path}/{manifest['metadata']['name']}"
+        metadata = {**self.call("GET", path).json()["metadata"], **manifest["metadata"]}
+        return self.call("PUT", path + subresource, {**manifest, "metadata": metadata})
 
 
 def list_violations(response: Response) -> list[tuple[str, str]]:
@@ -70,3 +73,13 @@ def list_violations(response: Response) -> list[tuple[str, str]]:
     status = response.json()
     assert (response.status, status["reason"]) == (422, "Invalid"), status
     return [(cause["field"], cause["message"]) for cause in status["details"]["causes"]]
+
+
+def leaves_of(schema: Manifest, path: str) -> Iterator[tuple[str, Manifest]]:
+    """The fields of a schema that are neither an object nor a list, by their paths."""
+    for name, child in schema.get("properties", {}).items():
+        yield from leaves_of(child, f"{path}.{name}")
+    if "items" in schema:
+        yield from leaves_of(schema["items"], f"{path}[]")
+    if not schema.keys() & {"properties", "items"}:
+        yield path, schema

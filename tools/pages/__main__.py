@@ -19,6 +19,7 @@ from tools.pages import (
     replay,
     resource_lifecycle,
     slice_lifecycle,
+    sliceclass,
     terraform,
     tpunodegroup,
     triggers,
@@ -36,9 +37,11 @@ PAGES: Mapping[str, Callable[[], str | Mapping[str, str]]] = {
     "docs/reference/resource-lifecycle.md": resource_lifecycle.render,
     "docs/reference/slice-lifecycle.md": slice_lifecycle.render,
     "docs/reference/tpunodegroup.md": tpunodegroup.render,
+    "docs/reference/tpusliceclass.md": sliceclass.render_page,
     "docs/scale.md": figures.render_parts,
     "docs/test-cloud.md": questions.render,
     "infra/kubernetes/base/crd.yaml": crd.render,
+    "infra/kubernetes/components/jobsets/class-crd.yaml": sliceclass.render,
     "infra/terraform/README.md": terraform.render,
 }
 """What renders each page: the whole page, or its parts by name."""

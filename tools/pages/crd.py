@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -28,12 +29,15 @@ _INDENT = 10 * " "
 
 def render() -> str:
     """Return the text of the file with the rendered part."""
-    before, _, rest = CRD.read_text().partition(_BEGIN)
+    return replace_part(CRD, _BEGIN, _object_without_status(), _INDENT, f"{_INDENT}  ")
+
+
+def replace_part(path: Path, begin: str, part: Schema, indent: str, indent_of_end: str) -> str:
+    """Return the text of a file with this part, in YAML, after the line ``begin``."""
+    before, _, rest = path.read_text().partition(begin)
     _, _, after = rest.partition(_END)
-    part = yaml.dump(
-        _object_without_status(), Dumper=_Dumper, sort_keys=False, width=85, allow_unicode=True
-    )
-    return f"{before}{_BEGIN}{textwrap.indent(part, _INDENT)}{_INDENT}  {_END}{after}"
+    text = yaml.dump(part, Dumper=_Dumper, sort_keys=False, width=85, allow_unicode=True)
+    return f"{before}{begin}{textwrap.indent(text, indent)}{indent_of_end}{_END}{after}"
 
 
 def _object_without_status() -> Schema:

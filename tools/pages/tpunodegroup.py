@@ -1,7 +1,8 @@
-"""The page `docs/reference/tpunodegroup.md`: the fields of a TPUNodeGroup, from its definition."""
+"""The pages `docs/reference/tpunodegroup.md` and `tpusliceclass.md`: the fields of a kind."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -13,9 +14,9 @@ from tools.pages.markdown import render_table
 Schema = Mapping[str, Any]
 
 _HEAD = """\
-# TPUNodeGroup
+# {kind}
 
-<!-- rendered by make pages from shared/node_groups/spec.py, spec_rules.py and crd.yaml: change those -->
+<!-- rendered by make pages from {sources}: change those -->
 
 `{group}/{version}`, {scope}; `kubectl get {short}`, or `kubectl get {category}` with the other kinds of
 the category. `kubectl explain {short}.spec --recursive` has the same content as this page.
@@ -38,11 +39,18 @@ _LIMITS: Mapping[str, Callable[[Any], str]] = {
 
 def render() -> str:
     """Return the whole page, in Markdown."""
-    spec = yaml.safe_load(crd.render())["spec"]
+    return render_page(crd.render(), "shared/node_groups/spec.py, spec_rules.py and crd.yaml")
+
+
+def render_page(definition: str, sources: str) -> str:
+    """Return the page of a kind, from the YAML of its definition."""
+    spec = yaml.safe_load(definition)["spec"]
     version = spec["versions"][0]
     schema = version["schema"]["openAPIV3Schema"]
     names = spec["names"]
     head = _HEAD.format(
+        kind=names["kind"],
+        sources=sources,
         group=spec["group"],
         version=version["name"],
         scope=spec["scope"].lower(),
@@ -102,7 +110,7 @@ def _field(name: str, schema: Schema, required: bool) -> tuple[str, str, str]:
     default = schema.get("default")
     notes = [
         "Required." if required else "",
-        f"Default: `{default}`." if default is not None else "",
+        f"Default: `{_show(default)}`." if default not in (None, "") else "",
         _limits(schema),
     ]
     meaning = " ".join(filter(None, [schema.get("description", ""), *notes]))
@@ -121,9 +129,14 @@ def _limits(schema: Schema) -> str:
     within = schema.get("items") or schema.get("additionalProperties")
     found = [_LIMITS[key](schema[key]) for key in _LIMITS if key in schema]
     if within is not None and "properties" not in within:
-        found += [f"each {_LIMITS[key](within[key])}" for key in _LIMITS if key in within]
+        limits = (_LIMITS[key](within[key]) for key in _LIMITS if key in within)
+        found += [f"each {text}" for text in limits if text]
     found = [text for text in found if text]
     return f"{found[0][0].upper()}{', '.join(found)[1:]}." if found else ""
+
+
+def _show(value: Any) -> str:
+    return json.dumps(value) if isinstance(value, bool) else str(value)
 
 
 def _count(number: int, noun: str) -> str:
@@ -135,6 +148,8 @@ def _validation_rules(path: str, schema: Schema) -> Iterator[tuple[str, str]]:
         yield f"`{(path + rule.get('fieldPath', '')).lstrip('.')}`", rule["message"]
     for name, field in schema.get("properties", {}).items():
         yield from _validation_rules(f"{path}.{name}", field)
+    if "items" in schema:
+        yield from _validation_rules(f"{path}[]", schema["items"])
 
 
 def _column(column: Schema) -> tuple[str, str, str]:

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 from shared.base.names import INSTALLATION_ANNOTATION, SYSTEM_NAMESPACE
+from shared.ports.kubernetes.classes import SliceClassCalls
 from shared.ports.kubernetes.connection import Connection
 from shared.ports.kubernetes.events import EventCalls
 from shared.ports.kubernetes.groups import GroupCalls
@@ -27,7 +28,15 @@ _CA_KEPT = timedelta(minutes=10)
 _RECENT = timedelta(seconds=20)
 
 
-class Cluster(GroupCalls, NodeCalls, TokenCalls, SigningRequestCalls, WorkloadCalls, EventCalls):
+class Cluster(
+    GroupCalls,
+    NodeCalls,
+    TokenCalls,
+    SigningRequestCalls,
+    WorkloadCalls,
+    SliceClassCalls,
+    EventCalls,
+):
     """The cluster, for one invocation of a step. Its ids, its CA and its options are read once."""
 
     def __init__(self, connection: Connection, step: str, remaining_s: Callable[[], float]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -43,6 +42,7 @@ from tests.support.group_server import (
     Manifest,
     Server,
     group,
+    leaves_of,
     list_violations,
 )
 from tests.support.specs import OWN_TEMPLATE
@@ -276,16 +276,6 @@ def test_the_columns_show_the_state_of_a_group(server: Server) -> None:
 
 
 # The definition itself
-
-
-def leaves_of(schema: Manifest, path: str) -> Iterator[tuple[str, Manifest]]:
-    """The fields that are neither an object nor a list."""
-    for name, child in schema.get("properties", {}).items():
-        yield from leaves_of(child, f"{path}.{name}")
-    if "items" in schema:
-        yield from leaves_of(schema["items"], f"{path}[]")
-    if not schema.keys() & {"properties", "items"}:
-        yield path, schema
 
 
 OBJECT = CRD["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]

@@ -370,13 +370,14 @@ def test_the_base_does_not_mention_jobsets() -> None:
 
 
 @pytest.mark.parametrize("user", SLICE_USERS)
-def test_a_step_of_jobsets_may_write_only_events_and_the_ledger_without_a_provider_in_the_cluster(
+def test_a_step_of_jobsets_may_write_only_events_the_ledger_and_statuses_of_classes_without_a_provider(
     user: str, tmp_path: Path
 ) -> None:
     found = expand(render(write_overlay(tmp_path, "jobsets")), account(user))
     writes = {permission for permission in found if permission[3] not in ("get", "list", "watch")}
     ledger = {("tpu-functions", "", "configmaps/slice-ledger", "update")}
-    own = ledger if user == "provision-slice" else set()
+    own = permissions("*", "tpu-functions.dev", "tpusliceclasses/status", "update")
+    own |= ledger if user == "provision-slice" else set()
     assert writes == permissions("*", "", "events", "create", "patch") | own
     assert not [
         permission
@@ -473,6 +474,40 @@ def test_the_steps_of_jobsets_may_change_only_groups_that_were_created_for_jobse
         assert refusal(policy, operation, after, old=before, user=user) == message
     jane = {"username": "jane", "groups": ["system:masters"]}
     assert refusal(policy, operation, after, old=before, user=jane) == ""
+
+
+STATUS: Manifest = {
+    "refusals": [{"candidate": "a"}],
+    "usage": {"slices": 1},
+    "waits": {"p90": "1m"},
+}
+ONLY_REFUSALS = "provision_slice may change only the refusals of a TPUSliceClass"
+ONLY_USAGE = "release_slice may change only the usage and the waits of a TPUSliceClass"
+OF_STATUS = {
+    "a refusal": ({"refusals": [{"candidate": "b"}]}, "provision-slice", ONLY_USAGE),
+    "no refusals": ({"refusals": None}, "provision-slice", ONLY_USAGE),
+    "the usage": ({"usage": {"slices": 2}}, "release-slice", ONLY_REFUSALS),
+    "the waits": ({"waits": None}, "release-slice", ONLY_REFUSALS),
+}
+
+
+@pytest.mark.parametrize("change, step, message", OF_STATUS.values(), ids=OF_STATUS.keys())
+@pytest.mark.parametrize("identity", ["service account", "google"])
+@pytest.mark.parametrize("is_new", [False, True], ids=["changed", "first"])
+def test_each_part_of_the_status_of_a_class_has_one_writer(
+    change: Manifest, step: str, message: str, identity: str, is_new: bool
+) -> None:
+    google = identity == "google"
+    policy = only(
+        _policies_of_slices(google), "ValidatingAdmissionPolicy", "tpu-functions-slice-classes"
+    )
+    names = NAMES if google else {name: f"{ACCOUNTS}:{name}" for name in SLICE_USERS}
+    old = {"metadata": {"name": "v6e"}, **({} if is_new else {"status": STATUS})}
+    new = merge_patch(old, {"status": change})
+    for user in (*SLICE_USERS, "jane"):
+        found = refusal(policy, "UPDATE", new, old=old, user={"username": names.get(user, user)})
+        is_deletion = is_new and None in change.values()
+        assert found == ("" if user in (step, "jane") or is_deletion else message)
 
 
 ACCOUNTS = "system:serviceaccount:tpu-functions"

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from types import SimpleNamespace
 from typing import Any, cast
 from urllib.parse import parse_qsl, quote, urlsplit
@@ -31,6 +31,7 @@ JOBSETS = "/apis/jobset.x-k8s.io/v1alpha2"
 REQUESTS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 LEDGER_PATH = "/api/v1/namespaces/tpu-functions/configmaps/slice-ledger"
 LEDGER = {"metadata": {"name": "slice-ledger", "resourceVersion": "7"}, "data": {"gone": "{}"}}
+CLASSES = "/apis/tpu-functions.dev/v1alpha1/tpusliceclasses"
 KUBELETS = "spec.signerName=kubernetes.io/kube-apiserver-client-kubelet"
 GONE = CallError("GET x", 404, "NotFound", "not found")
 UNSERVED = CallError("GET x", 503, "NotServed", "it does not serve this API; the answer of a proxy")
@@ -122,6 +123,7 @@ LISTS: dict[str, tuple[Callable[[Cluster], Any], str, dict[str, str]]] = {
         {"limit": "500", "labelSelector": "jobset.sigs.k8s.io/jobset-name=a"},
     ),
     "JobSets": (lambda one: one.list_jobsets(), f"{JOBSETS}/jobsets", {"limit": "500"}),
+    "classes": (lambda one: one.list_slice_classes(NOW), CLASSES, {"limit": "500"}),
     "requests of kubelets": (lambda one: one.list_signing_requests(), REQUESTS, {"limit": "500", "fieldSelector": KUBELETS}),
     "Events about an object": (
         lambda one: one.list_events("ns", "u"),
@@ -168,6 +170,7 @@ FINDS: dict[str, tuple[Callable[[Cluster], Any], str]] = {
     ),
     "a request": (lambda one: one.find_signing_request("a/b"), f"{REQUESTS}/a%2Fb"),
     "the ledger": (lambda one: one.find_slice_ledger(), LEDGER_PATH),
+    "a class": (lambda one: one.find_slice_class("a/b"), f"{CLASSES}/a%2Fb"),
 }
 
 
@@ -204,6 +207,12 @@ def test_a_cluster_that_does_not_serve_jobsets_is_a_transient_error(
 
 EVENT = Event("Ready", "words")
 WRITES: dict[str, tuple[Callable[[Cluster], Any], Request, list[Any], Any]] = {
+    "the status of a class": (
+        lambda one: one.replace_class_status({"metadata": {"name": "a"}}, {"usage": {}}),
+        ("PUT", f"{CLASSES}/a/status", {"apiVersion": "tpu-functions.dev/v1alpha1", "kind": "TPUSliceClass", "metadata": {"name": "a"}, "status": {"usage": {}}}),
+        [],
+        None,
+    ),
     "status": (lambda one: one.replace_status(GROUP, {"a": 1}), ("PUT", f"{GROUP_PATH}/status", {**GROUP, "status": {"a": 1}}), [], {}),
     "finalizers and labels": (
         lambda one: one.patch_group(GROUP, finalizers=["f"], labels={"l": "v"}),
@@ -312,13 +321,27 @@ def test_the_children_of_tpu_operator_are_found_by_name(
         Answered(DENIED).has_operator_children("ns", CHILDREN, NOW)
 
 
-def test_kinds_that_are_not_served_are_read_again_after_a_minute() -> None:
-    cluster = Answered(UNSERVED, {})
-    found = [
-        cluster.has_operator_children("ns", CHILDREN, NOW + timedelta(seconds=s))
-        for s in (0, 59, 60)
-    ]
-    assert (found, len(cluster.requests)) == ([False, False, True], 2)
+@pytest.mark.parametrize(
+    "call, none, error, answer, some",
+    [
+        (
+            lambda one, now: one.has_operator_children("ns", CHILDREN, now),
+            False,
+            UNSERVED,
+            {},
+            True,
+        ),
+        (lambda one, now: one.list_slice_classes(now), [], UNSERVED, page({"a": 1}), [{"a": 1}]),
+        (lambda one, now: one.list_slice_classes(now), [], DENIED, page({"a": 1}), [{"a": 1}]),
+    ],
+    ids=["tpu-operator's", "classes", "classes before the manifests are applied"],
+)
+def test_kinds_that_are_not_served_are_read_again_after_a_minute(
+    call: Callable[[Cluster, datetime], Any], none: Any, error: CallError, answer: Any, some: Any
+) -> None:
+    cluster = Answered(error, answer)
+    found = [call(cluster, NOW + timedelta(seconds=s)) for s in (0, 59, 60)]
+    assert (found, len(cluster.requests)) == ([none, none, some], 2)
 
 
 @pytest.mark.parametrize("seconds, read", [(30.0, 10), (29.9, 10), (3.0, 1)])
