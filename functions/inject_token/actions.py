@@ -12,6 +12,10 @@ from shared.ports.errors import CallError
 from shared.ports.gce.values import Instance
 from shared.settings import JoinApproval
 
+JOINS_AFTER_S = 3.0
+"""No VM has joined so few seconds after its token was written, even if another invocation has made it
+valid: kubeadm and the kubelet need longer."""
+
 
 @dataclass(frozen=True)
 class SetMetadata:
@@ -23,6 +27,7 @@ class SetMetadata:
 
     def apply(self, work: GroupWork) -> None:
         project, zone = self.spec.project, self.spec.zone
+        work.writing_s = work.remaining_s()
         try:
             work.gce.set_metadata(project, zone, self.instance, self.items, work.now)
         except CallError as error:
@@ -66,13 +71,17 @@ class RevokeIfJoined:
 
     The VM may have joined since it was observed. Then label_node may have revoked the token before
     `CreateSecret` has made it valid again, and would not do so a second time. A VM that joins after this
-    read is left to label_node.
+    read is left to label_node. Without a read if the VM had no token before (``is_new``) and has
+    had one for less than `JOINS_AFTER_S`.
     """
 
     token_id: str
     vm: str
+    is_new: bool = False
 
     def apply(self, work: GroupWork) -> None:
+        if self.is_new and work.writing_s - work.remaining_s() < JOINS_AFTER_S:
+            return
         try:
             if work.cluster.find_node(self.vm) is not None:
                 work.cluster.delete_token_secret(self.token_id)

@@ -90,7 +90,7 @@ def _plan_injection(observed: ObservedVms, vm: Vm, now: datetime) -> Iterator[Ac
     """The actions for one VM: none, delete its stale Node, revoke its token, create its Secret, or
     inject a new token. When the Node is gone, label_node triggers the injection.
 
-    A VM that had a token may join at any time, also while these actions are executed. Then label_node
+    A VM that has a token may join at any time, also while these actions are executed. Then label_node
     may revoke the token before its Secret is created again, so it is revoked once more.
     """
     if vm.has_joined and vm.token is not None and observed.is_repetition:
@@ -118,8 +118,7 @@ def _plan_injection(observed: ObservedVms, vm: Vm, now: datetime) -> Iterator[Ac
     if metadata != vm.instance.metadata:  # also after a rotation of the cluster's CA
         yield SetMetadata(observed.group.spec, vm.instance, metadata)
     yield CreateSecret(token, vm.instance.name, vm.instance.id)
-    if vm.token is not None:
-        yield RevokeIfJoined(token.id, vm.instance.name)
+    yield RevokeIfJoined(token.id, vm.instance.name, is_new=vm.token is None)
 
 
 def _plan_resync(observed: ObservedVms, now: datetime) -> Plan:

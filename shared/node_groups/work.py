@@ -42,6 +42,8 @@ class GroupWork(Work):
     """Whether the step itself decides when its error in ``retries`` is over."""
     revoked: set[str] = field(default_factory=set)
     """The VMs whose tokens were revoked together with another's."""
+    writing_s: float = 0.0
+    """`remaining_s` when the metadata of the last VM was about to be written."""
     may_revoke_together: bool = True
     """False after the API server has forbidden it."""
 

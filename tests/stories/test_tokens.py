@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 from local import gce
+from local.base.http import Request, Response
+from shared.triggers.message import Cause, Message
 from tests.stories import helpers
 from tests.stories.helpers import MINUTE, NAME, ONE_HOST, SPOT
+from tests.support import turns
 from tests.support.harness import Harness
 from tests.support.manifests import manifest
 
@@ -70,3 +75,31 @@ def test_secrets_of_others_survive_a_group() -> None:
     helpers.until_gone(harness)
     assert harness.leftovers() == ["Secret keys"]
     assert not any("left_undone" in line for line in harness.log.lines)
+
+
+def test_a_secret_that_is_created_after_its_vm_has_joined_is_revoked_within_seconds() -> None:
+    """Two invocations inject one token: the first has written it into the metadata, and pauses. The
+    second reads it there and creates the Secret, the VM joins, and label_node revokes the token. Then
+    the first one creates the Secret again. Pub/Sub pushes messages side by side after some answers."""
+    quick = helpers.vm_options(**dict.fromkeys(("boot_s", "prepare_s", "join_s"), (1.0, 1.0)))
+    harness, created = Harness(quick), list[str]()
+
+    def pause_last(_: str, request: Request, server: Callable[[Request], Response]) -> Response:
+        if request.method == "POST" and request.path.endswith("/secrets"):
+            created.append(json.loads(request.body)["metadata"]["name"])
+            if len(created) == 4:
+                vms, at = map(helpers.vm_name, helpers.vms(harness)), harness.clock.now()
+                begun = Message("default", NAME, "", Cause.VMS_NEED_TOKENS, at, vms=tuple(vms))
+                turns.sleep(harness.clock, 5.0)  # until the metadata is written
+                harness.simulation.publish("inject_token", begun.encode(), {})
+                turns.sleep(harness.clock, 15.0)
+                assert len(helpers.nodes(harness)) == 4
+                assert helpers.secrets(harness) == []
+        return server(request)
+
+    harness.hooks.around = pause_last
+    harness.apply(manifest(**FOUR, instanceConfig=SPOT))
+    helpers.until_ready(harness)
+    harness.run_for(MINUTE)
+    assert created.count(created[3]) == 2
+    assert helpers.secrets(harness) == []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functions.inject_token.actions import CreateSecret
+from functions.inject_token.actions import CreateSecret, RevokeIfJoined
 from functions.inject_token.observe import ObservedVms, Vm
 from shared.frame.plan import Plan
 from shared.node_groups.bootstrap import TOKEN_LIFE, Token
@@ -30,6 +30,8 @@ def describe(plan: Plan) -> list[str]:
     return [
         f"{type(action).__name__} {action.token.id}"
         if isinstance(action, CreateSecret)
+        else "RevokeIfJoined, if slow"
+        if isinstance(action, RevokeIfJoined) and action.is_new
         else type(action).__name__
         for action in flat(plan)
     ]

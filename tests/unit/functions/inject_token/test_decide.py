@@ -32,11 +32,12 @@ def node() -> Node:
 
 
 SILENT = replace(node(), is_silent=True)
+NEW_TOKEN = ["SetMetadata", "CreateSecret newnew", "RevokeIfJoined, if slow"]
 
 CASES: dict[str, tuple[Vm, list[str]]] = {
     "a new VM gets a token in its metadata, then the Secret": (
         Vm(instance(), None, None),
-        ["SetMetadata", "CreateSecret newnew"],
+        NEW_TOKEN,
     ),
     "a VM with a token in its metadata gets the Secret": (
         Vm(instance(token=OLD), None, OLD),
@@ -101,13 +102,13 @@ def test_a_vm_that_is_being_staged_gets_a_token_after_the_end_of_its_insert() ->
     event = LogEvent("compute.instances.insert", "my-gcp-project", "us-central1-c", VM, "instances")
     ended = LogTrigger(at=NOW, event=event)
     staged = observed(Vm(instance(status="STAGING"), None, None), trigger=ended)
-    assert describe(decide(staged, NOW)) == ["SetMetadata", "CreateSecret newnew"]
+    assert describe(decide(staged, NOW)) == NEW_TOKEN
 
 
 def test_an_unreadable_vm_does_not_stop_the_tokens_of_the_others() -> None:
     error = CallError(f"instances.get of {VM}", 500, "internalError", "Internal error")
     batch = replace(observed(Vm(instance(), None, None)), errors=(error,))
-    assert describe(decide(batch, NOW)) == ["SetMetadata", "CreateSecret newnew", "Fail"]
+    assert describe(decide(batch, NOW)) == [*NEW_TOKEN, "Fail"]
     assert flat(decide(batch, NOW))[-1] == Fail(error)
 
 

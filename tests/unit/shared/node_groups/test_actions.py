@@ -323,15 +323,31 @@ def test_the_groups_of_a_token_depend_on_the_approver_and_name_its_vm(
     assert base64.b64decode(manifest["data"]["auth-extra-groups"]).decode() == bootstrap_group
 
 
-@pytest.mark.parametrize("uid, revoked", [("new", ["abcdef"]), (None, [])])
+@pytest.mark.parametrize(
+    "uid, is_new, seconds, revoked",
+    [
+        ("new", False, 0.0, ["abcdef"]),
+        (None, False, 0.0, []),
+        ("new", True, 2.9, []),  # not read
+        ("new", True, 3.0, ["abcdef"]),
+        (None, True, 3.0, []),
+    ],
+)
 def test_a_token_is_revoked_if_the_vm_has_joined_meanwhile(
-    uid: str | None, revoked: list[str]
+    uid: str | None, is_new: bool, seconds: float, revoked: list[str]
 ) -> None:
+    """``seconds`` after its metadata was about to be written."""
     calls: list[str] = []
     node = None if uid is None else {"metadata": {"uid": uid}}
     cluster = SimpleNamespace(find_node={"vm": node}.__getitem__, delete_token_secret=calls.append)
     group_work, _ = work(None, Status())
-    RevokeIfJoined("abcdef", "vm").apply(replace(group_work, cluster=cast("Cluster", cluster)))
+    group_work = replace(
+        group_work,
+        cluster=cast("Cluster", cluster),
+        writing_s=20.0,
+        remaining_s=lambda: 20.0 - seconds,
+    )
+    RevokeIfJoined("abcdef", "vm", is_new).apply(group_work)
     assert calls == revoked
 
 
