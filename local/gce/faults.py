@@ -30,7 +30,7 @@ from local.gce.refusals import (
 )
 from local.gce.resources import Resources
 from local.gce.schema import Document
-from local.gce.supply import METRICS, Reservation
+from local.gce.supply import ANY_MODEL, METRICS, MODELS, Reservation
 from local.gce.topology import FAMILIES, chips_of, family_of
 
 Act = Callable[[Caller, str, str, Document | None], Document]
@@ -85,6 +85,7 @@ class Faults(FaultControls[Refused, OperationError]):
                 lambda name: name in types or (not types and chips_of(name)),
                 _list(types) or "a machine type with TPUs, as in ct6e-standard-4t",
             ),
+            "model": Valid.among((ANY_MODEL, *MODELS)),
             "collection": Valid.among(METRICS),
             "project": Valid.among(projects),
             "constraint": Valid(
@@ -112,12 +113,15 @@ class Faults(FaultControls[Refused, OperationError]):
 
     # supply
 
-    def set_capacity(self, zone: str, family: str, vms: int | None = None) -> None:
+    def set_capacity(
+        self, zone: str, family: str, vms: int | None = None, model: str = ANY_MODEL
+    ) -> None:
         """Limit the VMs of a machine family in a zone to ``vms``; without it, remove the limit.
 
+        With a ``model`` (``SPOT``) the limit is that provisioning model's; reserved VMs never count.
         Running VMs stay. Waiting MIGs check again immediately.
         """
-        self._supply.limit_hosts(zone, family, vms)
+        self._supply.limit_hosts(zone, family, vms, model)
         self._resources.groups.retry_creation()
 
     def set_chip_quota(self, region: str, family: str, chips: int | None = None) -> None:

@@ -40,6 +40,9 @@ from local.gce.topology import chips_of, count_vms, family_of
 _NO_PD = frozenset({"ct6e", "tpu7x"})
 """Families that take Hyperdisk only: documented for v6e, assumed for TPU7x."""
 _CREATE = "compute.instances.create"
+MODELS = ("STANDARD", "SPOT", "FLEX_START")
+"""The provisioning models whose VMs use the capacity of their zone. Others use a reservation."""
+ANY_MODEL = "any"
 METRICS = {
     "resourcePolicies": "RESOURCE_POLICIES",
     "instanceTemplates": "INSTANCE_TEMPLATES",
@@ -80,6 +83,11 @@ class Order:
     def region(self) -> str:
         """The region of the zone."""
         return links.region_of(self.zone)
+
+    @property
+    def pools(self) -> set[tuple[str, str, str]]:
+        """The limits of hosts that concern it: that of its provisioning model, and that of all."""
+        return {(self.zone, self.family, model) for model in (ANY_MODEL, self.model)}
 
 
 @dataclass
@@ -137,8 +145,8 @@ class Supply:
 
     def __init__(self, environment: Environment) -> None:
         self._environment = environment
-        self._hosts: dict[tuple[str, str], int] = {}
-        self._taken: Counter[tuple[str, str]] = Counter()
+        self._hosts: dict[tuple[str, str, str], int] = {}
+        self._taken: Counter[tuple[str, str, str]] = Counter()
         self._chip_quota: dict[tuple[str, str], int] = {}
         self._chips: Counter[tuple[str, str]] = Counter()
         self._count_quota: dict[str, int] = {}
@@ -149,9 +157,10 @@ class Supply:
         self.most_vms = 1000
         """VMs of a zonal group: documented; Google raises it for a project on request."""
 
-    def limit_hosts(self, zone: str, family: str, vms: int | None) -> None:
-        """Limit the VMs of a family in a zone; ``None`` is unlimited."""
-        set_limit(self._hosts, (zone, family), vms)
+    def limit_hosts(self, zone: str, family: str, vms: int | None, model: str) -> None:
+        """Limit the VMs of a family in a zone, of one provisioning model or of all together; ``None`` is
+        unlimited."""
+        set_limit(self._hosts, (zone, family, model), vms)
 
     def limit_chips(self, region: str, family: str, chips: int | None) -> None:
         """Limit the TPU chips of a family in a region; ``None`` is unlimited."""
@@ -181,7 +190,8 @@ class Supply:
         if order.reserved_only and reservation is not None:
             reservation.used += by
         else:
-            self._taken[order.zone, order.family] += by
+            for key in order.pools:
+                self._taken[key] += by
         self._chips[order.region, order.family] += by * order.chips
 
     def find_obstacle(
@@ -239,9 +249,10 @@ class Supply:
             return _quota_error(order, quota)
         if order.subnetwork in self.full_subnetworks:
             return SUBNET_FULL.error(subnetwork=order.subnetwork)
-        hosts = self._hosts.get((order.zone, order.family))
-        taken = self._taken[order.zone, order.family]
-        if hosts is None or order.reserved_only or taken + count <= hosts:
+        fits = all(
+            self._taken[key] + count <= self._hosts[key] for key in order.pools & {*self._hosts}
+        )
+        if order.reserved_only or fits:
             return None
         if not bulk:
             return NO_CAPACITY.error(project=order.project, zone=order.zone)

@@ -12,19 +12,19 @@ class PoolFaultPlan(FaultPlan[Refused, Failure]):
 
     def __init__(self) -> None:
         super().__init__()
-        self._room: dict[tuple[str, str], int] = {}
+        self._room: dict[tuple[str, str, str], int] = {}
         self._chips: dict[tuple[str, str], int] = {}
         self.reservations: dict[str, int] = {}
         """VMs by the reservation's name; others are unlimited."""
 
-    def limit_room(self, zone: str, family: str, vms: int | None) -> None:
-        """Limit the VMs of a family in a zone; ``None`` is unlimited."""
-        set_limit(self._room, (zone, family), vms)
+    def limit_room(self, zone: str, family: str, vms: int | None, model: str) -> None:
+        """Limit the VMs of a family in a zone, of one provisioning model or of all together; ``None`` is
+        unlimited."""
+        set_limit(self._room, (zone, family, model), vms)
 
-    def has_room(self, zone: str, family: str, used: int, wanted: int) -> bool:
-        """Whether a zone has capacity for ``wanted`` more VMs of a family."""
-        room = self._room.get((zone, family))
-        return room is None or used + wanted <= room
+    def find_room(self, zone: str, family: str, model: str) -> int | None:
+        """The limit; ``None`` if there is none."""
+        return self._room.get((zone, family, model))
 
     def limit_chips(self, region: str, family: str, chips: int | None) -> None:
         """Limit the TPU chips of a family in a region; ``None`` is unlimited."""

@@ -13,6 +13,7 @@ from local.base.controls import UnknownFault, Valid
 from local.base.faults import FaultControls, common_arguments, set_limit
 from local.gce import links
 from local.gce.refusals import FAILED_PRECONDITION, LOG_STATUSES, Refused
+from local.gce.supply import ANY_MODEL, MODELS
 from local.gke.calls import METHODS
 from local.gke.fault_plan import PoolFaultPlan
 from local.gke.machines import FAMILIES
@@ -44,6 +45,7 @@ class Faults(FaultControls[Refused, Failure]):
             ),
             "region": Valid.among(regions),
             "family": Valid.among(FAMILIES),
+            "model": Valid.among((ANY_MODEL, *MODELS)),
             "code": Valid(_STATUSES.__contains__, "one of 3, 8, 13"),
         }
 
@@ -53,10 +55,13 @@ class Faults(FaultControls[Refused, Failure]):
 
     # supply
 
-    def set_capacity(self, zone: str, family: str, vms: int | None = None) -> None:
+    def set_capacity(
+        self, zone: str, family: str, vms: int | None = None, model: str = ANY_MODEL
+    ) -> None:
         """Limit the VMs of a machine family (``ct6e-standard``) in a zone to ``vms``; without it, remove
-        the limit. Running VMs stay."""
-        self.plan.limit_room(zone, family, vms)
+        the limit. With a ``model`` (``SPOT``) the limit is that provisioning model's; reserved VMs never
+        count. Running VMs stay."""
+        self.plan.limit_room(zone, family, vms, model)
 
     def set_chip_quota(self, region: str, family: str, chips: int | None = None) -> None:
         """Limit the TPU chips of a family in a region; without ``chips``, remove the limit."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from random import Random
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from local.base.clock import Clock
 from local.base.controls import UnknownFault
 from local.gce.refusals import Refusal, Refused
+from local.gce.supply import ANY_MODEL
 from local.gke import machines, pools
 from local.gke.audit import AuditLog
 from local.gke.calls import Call
@@ -36,6 +38,7 @@ from local.gke.wire import Document
 
 _UPDATE, _GET = "container.clusters.update", "container.clusters.get"
 _ACT_AS = "iam.serviceAccounts.actAs"
+_RESERVED = "RESERVATION_BOUND"
 PERMISSIONS = (_UPDATE, _GET, _ACT_AS)
 """The permissions that the methods need."""
 
@@ -241,7 +244,7 @@ class PoolApi:
         if machine is None or quota is None:
             return
         wanted = machine.chips * body.get("initialNodeCount", 0)
-        left = quota - machine.chips * self._count_vms(machine.family)
+        left = quota - machine.chips * sum(self._count_vms(machine.family).values())
         if wanted > left:
             raise QUOTA.refused(
                 resource=f"TPUS_PER_{machine.family.upper()}",
@@ -269,16 +272,16 @@ class PoolApi:
                 machine_type=body["config"]["machineType"],
             )
 
-    def _count_vms(self, family: str, zone: str = "") -> int:
-        """The number of VMs of a family, in a zone or in all, including those being created."""
-        return sum(
-            pool.content.get("initialNodeCount", 0)
-            for pool in self._pools.values()
-            if pool.status != "ERROR"
-            and (not zone or pool.content["locations"] == [zone])
-            and (machine := machines.find_machine(pool.content["config"]["machineType"]))
-            and machine.family == family
-        )
+    def _count_vms(self, family: str, zone: str = "") -> Counter[str]:
+        """The number of VMs of a family by provisioning model, in a zone or in all, including those
+        being created."""
+        found = Counter[str]()
+        for pool in self._pools.values():
+            machine = machines.find_machine(pool.content["config"]["machineType"])
+            is_there = not zone or pool.content["locations"] == [zone]
+            if machine and machine.family == family and is_there and pool.status != "ERROR":
+                found[_model(pool.content)] += pool.content.get("initialNodeCount", 0)
+        return found
 
     def _find_obstacle(self, pool: Pool, cluster: Cluster) -> Failure | None:
         """Find why a pool's VMs cannot run; the pool itself is already counted."""
@@ -289,9 +292,14 @@ class PoolApi:
             return None
         if machine.family == "tpu7x-standard" and placement.get("type") == "COMPACT":
             return _failure(COMPACT_TPU7X, machine_type=machine.name)
-        count = content.get("initialNodeCount", 0)
-        used = self._count_vms(machine.family, zone) - count
-        if self._plan.has_room(zone, machine.family, used, count):
+        count, model = content.get("initialNodeCount", 0), _model(content)
+        used = self._count_vms(machine.family, zone)
+        del used[_RESERVED]
+        room, of_all = (
+            self._plan.find_room(zone, machine.family, one) for one in (model, ANY_MODEL)
+        )
+        has_room = room is None or used[model] <= room
+        if model == _RESERVED or (has_room and (of_all is None or used.total() <= of_all)):
             return None
         return _failure(
             STOCKOUT,
@@ -361,6 +369,14 @@ class PoolApi:
 def _failure(refusal: Refusal, **fields: object) -> Failure:
     code, status = refusal.log
     return Failure(code, status, refusal.message.format(**fields), refusal.reason)
+
+
+def _model(pool: Document) -> str:
+    """The provisioning model of a pool's VMs."""
+    config = pool.get("config") or {}
+    if _reservation(pool):
+        return _RESERVED
+    return "SPOT" if config.get("spot") else "FLEX_START" if config.get("flexStart") else "STANDARD"
 
 
 def _reservation(pool: Document) -> str:

@@ -64,7 +64,8 @@ IMPOSSIBLE = [
     ("set_capacity", {"zone": ZONE, "family": "gpu"}, "family must be one of ct6e, tpu7x, not \"gpu\""),
     ("set_capacity", {"zone": ZONE, "family": "ct6e", "vms": "many"}, "vms must be a number or null, not \"many\""),
     ("set_capacity", {"zone": ZONE, "family": "ct6e", "vms": -1}, "vms must be 0 or more, not -1"),
-    ("set_capacity", {"zone": ZONE}, "missing a required argument: 'family'; it takes (zone: 'str', family: 'str', vms: 'int | None' = None) -> 'None'"),
+    ("set_capacity", {"zone": ZONE}, "missing a required argument: 'family'; it takes (zone: 'str', family: 'str', vms: 'int | None' = None, model: 'str' = 'any') -> 'None'"),
+    ("set_capacity", {"zone": ZONE, "family": "ct6e", "model": "RESERVATION_BOUND"}, "model must be one of FLEX_START, SPOT, STANDARD, any, not \"RESERVATION_BOUND\""),
     ("set_chip_quota", {"region": "mars", "family": "ct6e"}, "region must be one of us-central1, us-east5, not \"mars\""),
     ("set_count_quota", {"collection": "disks"}, "collection must be one of instanceGroupManagers, instanceTemplates, instances, resourcePolicies, not \"disks\""),
     ("set_reservation", {"reservation": "tpus", "machine_type": "ct6e-standard-4t", "vms": 1}, "reservation must be projects/P/zones/Z/reservations/N, not \"tpus\""),
@@ -215,6 +216,29 @@ def test_a_reservation_has_a_limited_number_of_vms(cloud: Cloud) -> None:
     cloud.settle("POST", GROUP.rpartition("/")[0], _named(cloud, "second"))
     waiting = cloud.get(GROUP.replace("slice", "second"))["status"]["bulkInstanceOperation"]
     assert "does not have available resources" in str(waiting["lastProgressCheck"])
+
+
+@pytest.mark.parametrize(
+    "limited, scheduling, running",
+    [
+        ("SPOT", SPOT, 0),
+        ("SPOT", {}, 2),
+        ("any", SPOT, 0),
+        ("STANDARD", SPOT, 2),
+        ("STANDARD", {}, 0),
+    ],
+    ids=str,
+)
+def test_the_capacity_of_a_zone_can_end_for_one_provisioning_model(
+    cloud: Cloud, limited: str, scheduling: dict[str, Any], running: int
+) -> None:
+    cloud.faults.set_capacity(ZONE, "ct6e", 1, limited)
+    cloud.make_parts(scheduling=scheduling)
+    cloud.make_group()
+    cloud.clock.run_for(600)
+    assert len(cloud.vms("RUNNING")) == running
+    cloud.faults.set_capacity(ZONE, "ct6e", model=limited)
+    cloud.run_until_running(2)
 
 
 def _named(cloud: Cloud, name: str) -> dict[str, Any]:

@@ -12,6 +12,9 @@ from local.gke import Timings
 from local.gke.machines import FAMILIES
 from local.tests.gke.small_gke import CLUSTER, NAME, POOL, POOLS, ZONE, Document, Gke, pool_body
 
+RESERVED = {"consumeReservationType": "SPECIFIC_RESERVATION", "values": ["tpus"]}
+FLEX = {"flexStart": True, "maxRunDuration": "3600s"}
+
 
 @pytest.fixture
 def gke() -> Gke:
@@ -128,6 +131,27 @@ def test_without_capacity_a_pool_ends_in_error_and_remains(gke: Gke) -> None:
     assert gke.get()["status"] == "RUNNING"
 
 
+@pytest.mark.parametrize(
+    "limited, config, status",
+    [
+        ("SPOT", {"spot": True}, "ERROR"),
+        ("SPOT", {}, "RUNNING"),
+        ("any", {"spot": True}, "ERROR"),
+        ("FLEX_START", FLEX, "ERROR"),
+        ("STANDARD", FLEX, "RUNNING"),
+        ("STANDARD", {}, "ERROR"),
+        ("any", {"reservationAffinity": RESERVED}, "RUNNING"),
+    ],
+    ids=str,
+)
+def test_the_capacity_of_a_zone_can_end_for_one_provisioning_model(
+    gke: Gke, limited: str, config: Document, status: str
+) -> None:
+    gke.faults.set_capacity(ZONE, "ct6e-standard", 1, limited)
+    gke.settle(gke.create(config=config))
+    assert gke.get()["status"] == status
+
+
 def test_pools_that_are_being_created_use_capacity(gke: Gke) -> None:
     gke.faults.set_capacity(ZONE, "ct6e-standard", 3)
     gke.create()
@@ -228,7 +252,7 @@ def control(gke: Gke, method: str, name: str, body: Document | None = None) -> t
 
 def test_faults_and_state_are_available_over_http(gke: Gke) -> None:
     status, faults = control(gke, "GET", "faults")
-    assert (status, "set_capacity" in faults, "has_room" in faults) == (200, True, False)
+    assert (status, "set_capacity" in faults, "find_room" in faults) == (200, True, False)
     fault = {"zone": ZONE, "family": "ct6e-standard", "vms": 0}
     assert control(gke, "POST", "set_capacity", fault) == (200, {})
     gke.settle(gke.create())
