@@ -39,6 +39,7 @@ from shared.ports.errors import CallError
 from shared.slices import create_or_release
 from shared.slices.actions import CreateSlice, SliceActionError
 from shared.slices.kinds import find_leader
+from shared.slices.units import find_wait_start
 from shared.slices.work import (
     GIVEN_UP,
     QUEUED,
@@ -110,7 +111,7 @@ def report_retry(work: SliceWork, error: Exception) -> Plan | None:
     leader = work.leader
     if isinstance(work.trigger, LogTrigger):
         return None
-    if leader is None or work.now - waiting.find_wait_start(leader) < RETRY_REPORTED_AFTER:
+    if leader is None or work.now - find_wait_start(leader.demand) < RETRY_REPORTED_AFTER:
         return Plan(GIVEN_UP)
     event = create_or_release.CREATION_RETRIED.render(work.provider, {"failure": str(error)})
     return Plan(GIVEN_UP, first=(Emit(event, once=True),))

@@ -10,6 +10,7 @@ from shared.slices import create_or_release
 from shared.slices.actions import AnySliceAction, CreateSlice, ReserveSlice, build_actions
 from shared.slices.kinds import Leader
 from shared.slices.provider import RELEASE_AFTER, NameConflict, Slice
+from shared.slices.units import find_wait_start
 from shared.slices.work import build_send
 from shared.triggers import routes
 
@@ -100,7 +101,7 @@ def _plan_pod(observed: observe.ObservedPod | observe.ObservedImpossible, now: d
         words |= {"name": existing.name, "conflict": existing.description}
     elif isinstance(existing, Slice):
         words |= {"name": existing.name, "failure": existing.message}
-        start = waiting.find_wait_start(observed.leader)
+        start = find_wait_start(observed.leader.demand)
         situation = replace(
             situation,
             is_as_asked=observe.is_as_asked(existing, desired),

@@ -23,7 +23,7 @@ from shared.slices.provider import (
     SliceState,
     Wording,
 )
-from shared.slices.units import InputError, Need, read_demand
+from shared.slices.units import InputError, Need, find_wait_start, read_demand
 from shared.slices.work import SliceWork, list_users, set_trace_id
 from shared.triggers.audit_log import LogEvent
 from shared.triggers.trigger import LogTrigger
@@ -151,7 +151,7 @@ def _observe_operation(work: SliceWork, event: LogEvent) -> ObservedOperation:
         found = quotas.read_quotas(work, leaders, slices)
         desired = tuple(
             (leader, one)
-            for leader, one in waiting.find_leaders_without_slice(leaders, slices, provider)
+            for leader, one in waiting.find_leaders_without_slice(leaders, slices, work)
             if (quota := found.get(quotas.key_of(leader))) is None or quota.has_room(one, work.now)
         )
         others = waiting.PodsWithoutSlice(provider.concurrency_limit, desired, slices)
@@ -169,7 +169,7 @@ def _observe_pod(work: SliceWork, leader: Leader) -> ObservedPod | ObservedImpos
     if leader.kind.is_assigned:
         found = assign_unit(cluster, provider, leader, found)
     try:
-        desired = waiting.build_desired(leader, found.unit, provider)
+        desired = waiting.list_desired(leader, found.unit, work)[1][0]
         if violation := found.violation or find_hosts_violation(found, demand):
             raise InputError(violation)
         return _observe_slice(work, leader, desired, found.state.need)
@@ -187,7 +187,7 @@ def _observe_slice(
     users: tuple[str, ...] = ()
     if isinstance(existing, Slice):
         set_trace_id(work, existing)
-        has_waited = work.now - waiting.find_wait_start(leader) >= UNFIT_AFTER
+        has_waited = work.now - find_wait_start(leader.demand) >= UNFIT_AFTER
         is_time_unknown = existing.state is SliceState.READY and existing.since is None
         if is_time_unknown and work.trigger.is_resync and has_waited:
             # GKE does not report how long a slice has been ready: as long as its newest Node exists.

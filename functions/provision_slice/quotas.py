@@ -89,7 +89,7 @@ def select_with_room(work: SliceWork, leaders: Collection[Leader]) -> list[Leade
         own, room = [one for one in leaders if key_of(one) == key], quota.count_room(work.now)
         fitting = [
             leader
-            for leader, desired in waiting.find_leaders_without_slice(own, (), work.provider)
+            for leader, desired in waiting.find_leaders_without_slice(own, (), work)
             if desired.name not in quota.existing and quota.has_room(desired, work.now)
         ]
         selected += waiting.select_leaders(fitting, room, work.now)

@@ -6,13 +6,21 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from shared.base import backoff
-from shared.base.documents import Document, read_mapping, read_mappings
-from shared.base.timestamps import guess_time, parse_time
-from shared.slices import concurrency
+from shared.base.documents import Document
+from shared.slices import concurrency, provider
+from shared.slices.classes import SliceClass
 from shared.slices.kinds import Leader, find_kind, find_leader
 from shared.slices.kinds.kind import find_fence_violation
 from shared.slices.provider import DesiredSlice, Provider, Slice, SliceState
-from shared.slices.units import InputError, Unit, find_split_violation, is_held, read_demand
+from shared.slices.units import (
+    InputError,
+    Unit,
+    find_split_violation,
+    find_wait_start,
+    is_held,
+    read_demand,
+)
+from shared.slices.work import SliceWork
 from shared.triggers.message import POD_KIND, Cause, Message
 
 HELD_FOR = timedelta(minutes=1)
@@ -35,31 +43,19 @@ class PodsWithoutSlice:
 def find_leaders(pods: Iterable[Mapping[str, Any]]) -> list[Leader]:
     """The Pods that wait for a slice, the longest wait first."""
     found = (leader for pod in pods if (leader := find_leader(pod)))
-    return sorted(found, key=lambda leader: (find_wait_start(leader), leader.demand.uid))
+    return sorted(found, key=lambda leader: (find_wait_start(leader.demand), leader.demand.uid))
 
 
 def is_due(leader: Leader, at: datetime, provider: Provider) -> bool:
     """Whether the Pod's resync is due in this minute. With a concurrency limit, Pods that were created
     together are spread over the minutes."""
     lag = 0.0 if provider.concurrency_limit is None else concurrency.hash_to_unit(leader.demand.uid)
-    return backoff.is_due(find_wait_start(leader), at, lag)
-
-
-def find_wait_start(leader: Leader) -> datetime:
-    """When the scheduler first reported that the Pod is unschedulable; the creation of one that it holds
-    and that has no condition."""
-    metadata = leader.demand.raw["metadata"]
-    times = (
-        condition.get("lastTransitionTime")
-        for condition in read_mappings(read_mapping(leader.demand.raw, "status"), "conditions")
-        if condition.get("type") == "PodScheduled"
-    )
-    return guess_time(next(times, None)) or parse_time(metadata["creationTimestamp"])
+    return backoff.is_due(find_wait_start(leader.demand), at, lag)
 
 
 def may_be_tried(leader: Leader, now: datetime) -> bool:
     """Whether the scheduler may be just about to try the Pod, so that it must not get a slice yet."""
-    return is_held(leader.demand.raw) and now - find_wait_start(leader) < HELD_FOR
+    return is_held(leader.demand.raw) and now - find_wait_start(leader.demand) < HELD_FOR
 
 
 def build_message(leader: Leader, now: datetime) -> Message:
@@ -79,21 +75,24 @@ def leads_unit_of(pod: Document, name: str) -> bool:
     return unit is not None and unit.slice_name == name
 
 
-def build_desired(leader: Leader, unit: Unit, provider: Provider) -> DesiredSlice:
-    """The slice that a leader asks for. Raises `InputError`."""
+def list_desired(
+    leader: Leader, unit: Unit, work: SliceWork
+) -> tuple[SliceClass, tuple[DesiredSlice, ...]]:
+    """The class of the slice that a leader asks for, and the slice at each candidate that fits. Raises
+    `InputError`."""
     demand, kind = leader.demand, leader.kind
     violation = leader.claim.refusal or kind.find_pod_violation(demand, unit)
     if violation:
         raise InputError(violation)
-    desired = provider.build_desired(demand, unit)
+    found = provider.list_desired(work.provider, demand, unit, work.list_classes())
     violation = find_fence_violation(kind, demand, unit) or find_split_violation(demand) or ""
     if violation:
         raise InputError(violation)
-    return desired
+    return found
 
 
 def find_leaders_without_slice(
-    leaders: Iterable[Leader], slices: Iterable[Slice], provider: Provider
+    leaders: Iterable[Leader], slices: Iterable[Slice], work: SliceWork
 ) -> Iterable[tuple[Leader, DesiredSlice]]:
     """The leaders for whom a slice could be created and does not exist, with that slice. Those whose
     units are assigned wait for the sweep."""
@@ -104,7 +103,7 @@ def find_leaders_without_slice(
         if unit is None:
             continue
         try:
-            desired = build_desired(leader, unit, provider)
+            desired = list_desired(leader, unit, work)[1][0]
         except InputError:
             continue
         if desired.name not in names and desired.unit not in units:

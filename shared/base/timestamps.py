@@ -1,5 +1,6 @@
 """Times as Kubernetes and Compute Engine write them."""
 
+import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -7,6 +8,15 @@ LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 """The time that replaces an unreadable one."""
 CLOCKS_DIFFER_BY = timedelta(minutes=5)
 """The largest difference between the clocks of this process, of another one and of an API (a guess)."""
+
+
+SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+"""The units of durations."""
+
+
+def parse_duration_s(text: str) -> int | None:
+    """``90s``, ``30m``, ``168h`` or ``7d`` in seconds; ``None`` if it is not such a duration."""
+    return int(text[:-1]) * SECONDS[text[-1]] if re.fullmatch("[0-9]{1,6}[smhd]", text) else None
 
 
 def parse_time(text: str) -> datetime:

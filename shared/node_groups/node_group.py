@@ -34,9 +34,9 @@ from shared.base.slice_names import (
     may_be_slice_name,
     slice_name,
 )
-from shared.base.timestamps import LONG_AGO, guess_time
+from shared.base.timestamps import LONG_AGO, guess_time, parse_duration_s
 from shared.base.topology import Machine
-from shared.node_groups.spec import DEFAULT_SUBNETWORK, DEFAULT_VERSION, NAME, parse_duration_s
+from shared.node_groups.spec import DEFAULT_SUBNETWORK, DEFAULT_VERSION, NAME
 from shared.node_groups.spec_rules import TEMPLATE, Given, region_of
 from shared.ports.gce.values import TemplateRef
 

@@ -28,6 +28,7 @@ from shared.base.fields import (
     matches,
 )
 from shared.base.names import CA_HASH_KEY, CONTROL_PLANE_KEY, TOKEN_EXPIRY_KEY, TOKEN_KEY
+from shared.base.timestamps import SECONDS, parse_duration_s
 
 MAX_NODES = 2304
 """The number of VMs with four chips in the largest slice."""
@@ -60,12 +61,6 @@ _WITH_PORT = r"([^:]+|\[.+\]):[0-9]{1,5}"
 _FAMILIES = "(tpu7x-|tpu7-|ct6e-)"
 _MACHINE_TYPE = re.sub(r"\?P<\w+>", "", topology.MACHINE_TYPE.pattern)
 _DURATION = "[0-9]{1,6}[smhd]"
-_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-
-
-def parse_duration_s(text: str) -> int | None:
-    """``90s``, ``30m``, ``168h`` or ``7d`` in seconds; ``None`` if it is not such a duration."""
-    return int(text[:-1]) * _SECONDS[text[-1]] if re.fullmatch(_DURATION, text) else None
 
 
 def _is_run_duration(text: str) -> bool:
@@ -170,7 +165,7 @@ _INSTANCE_CONFIG = Record(
                 _is_run_duration,
                 cel=f"""self.{matches(_DURATION)}
                     && [int(self.substring(0, self.size() - 1))
-                    * {_SECONDS}[self.substring(self.size() - 1)]].exists(s,
+                    * {SECONDS}[self.substring(self.size() - 1)]].exists(s,
                     s >= {MIN_RUN_S} && s <= {MAX_RUN_S})""",
             ),
             most=16,

@@ -12,9 +12,10 @@ from enum import StrEnum
 from typing import Any, Protocol
 
 from shared.base.reasons import Reason
-from shared.slices.classes import Place
+from shared.slices.classes import Place, Shape, SliceClass, find_class
 from shared.slices.selection import Selection
-from shared.slices.units import Demand, Unit
+from shared.slices.selectors import check_place, list_places
+from shared.slices.units import Demand, InputError, Unit
 
 RELEASE_AFTER = timedelta(seconds=30)
 """The shortest time from an owner's end to the deletion of its slices. An owner that is recreated within
@@ -23,6 +24,8 @@ it keeps them."""
 
 ASKED_AT = "tpu-functions.dev/asked-at"
 """On a slice: when its Pod began to wait, as a time or, in a label, in seconds since 1970."""
+
+_NOWHERE, _NO_SHAPE = Place(""), Shape("", "")
 
 
 class SliceState(StrEnum):
@@ -49,6 +52,9 @@ class DesiredSlice:
     selection: Selection = field(default_factory=Selection, repr=False)
     """The requirements of the unit's Pods for its Nodes."""
     chips: int = 0
+    place: Place = _NOWHERE
+    """The candidate at which it would be created. Its hash does not depend on it."""
+    shape: Shape = _NO_SHAPE
 
 
 @dataclass(frozen=True)
@@ -116,8 +122,16 @@ class Provider(Wording, Protocol):
     """How many slices may change at the same time; a request beyond that fails with 429. ``None``: no
     limit."""
 
-    def build_desired(self, demand: Demand, unit: Unit) -> DesiredSlice:
-        """The slice that a Pod asks for its unit. Raises `InputError`."""
+    is_gke: bool
+
+    def find_legacy_class(self, name: str) -> SliceClass | None:
+        """What former versions had in the place of a class, by the name of a template, which may be
+        empty. Raises `InputError`."""
+
+    def build_desired(
+        self, demand: Demand, unit: Unit, cls: SliceClass, place: Place
+    ) -> DesiredSlice:
+        """The slice that a Pod asks for its unit, at a candidate of a class. Raises `InputError`."""
 
     def find(self, desired: DesiredSlice) -> Slice | NameConflict | None:
         """The resource that has this name."""
@@ -144,6 +158,29 @@ class Provider(Wording, Protocol):
 
     def set_release_deadline(self, existing: Slice, release_after: datetime | None) -> None:
         """Write the release deadline (``None``: remove it), if the slice is unchanged (409 if not)."""
+
+
+def list_desired(
+    provider: Provider, demand: Demand, unit: Unit, classes: Iterable[SliceClass]
+) -> tuple[SliceClass, tuple[DesiredSlice, ...]]:
+    """The class of a Pod's slice, and the slice at each of its candidates that fit the Pod, of which
+    there is at least one. Raises `InputError`."""
+    cls = find_class(demand, classes, provider.find_legacy_class, is_gke=provider.is_gke)
+    found: list[DesiredSlice] = []
+    errors: dict[str, str] = {}
+    for place in list_places(demand, cls):
+        try:
+            if not cls.is_legacy:
+                check_place(demand, place)
+            found.append(provider.build_desired(demand, unit, cls, place))
+        except InputError as error:
+            errors[place.key] = str(error)
+    if found:
+        return cls, tuple(found)
+    if len({*errors.values()}) == 1:
+        raise InputError(next(iter(errors.values())))
+    listed = "; ".join(f"{key}: {text}" for key, text in errors.items())
+    raise InputError(f"none of the {len(errors)} candidates of {cls.shown} fits the Pod: {listed}")
 
 
 def short_hash(content: Any) -> str:

@@ -1,8 +1,11 @@
 """Node selectors and annotations of Pods that both providers read, and what they require of a slice."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
+from shared.base.names import ZONE_LABEL
+from shared.slices.classes import Place, SliceClass
 from shared.slices.units import Demand, InputError
 
 COPY_LABELS = "tpu-provisioner.cloud.google.com/copy-labels"
@@ -27,6 +30,31 @@ def reservation_path(demand: Demand) -> str:
     """The reservation that the Pod selects: its name, or its path if it is of another project."""
     name, project = demand.selector[RESERVATION], demand.selector.get(RESERVATION_PROJECT)
     return f"projects/{project}/reservations/{name}" if project else name
+
+
+def list_places(demand: Demand, cls: SliceClass) -> tuple[Place, ...]:
+    """The candidates of a class. That of former versions has the zone (GKE), the provisioning model and
+    the reservation that the Pod selects."""
+    if not cls.is_legacy:
+        return cls.candidates
+    (place,) = cls.candidates
+    if cls.node_pool is not None:
+        place = replace(place, zone=demand.selector.get(ZONE_LABEL) or place.zone)
+    if SPOT in demand.selector:
+        place = replace(place, model="SPOT", reservation="", max_run="")
+    elif RESERVATION in demand.selector:
+        path = reservation_path(demand)
+        place = replace(place, model="RESERVATION_BOUND", reservation=path, max_run="")
+    return (place,)
+
+
+def check_place(demand: Demand, place: Place) -> None:
+    """Raise `InputError` if a candidate has not the provisioning model that the Pod selects."""
+    if SPOT in demand.selector and place.model != "SPOT":
+        raise InputError(f"the Pod selects {SPOT}")
+    asked = reservation_path(demand) if RESERVATION in demand.selector else ""
+    if asked and not f"{place.reservation}/".startswith(f"{asked}/"):
+        raise InputError(f"the Pod selects the reservation {asked}")
 
 
 def check_tolerations(

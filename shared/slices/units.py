@@ -16,6 +16,7 @@ from shared.base.documents import Document, read_mapping, read_mappings, read_te
 from shared.base.fields import is_yes
 from shared.base.pods import CONTAINER_LISTS, find_controller
 from shared.base.slice_names import job_key, slice_name
+from shared.base.timestamps import guess_time, parse_time
 from shared.base.topology import TOPOLOGY, chips_of
 
 OPT_OUT = "tpu-provisioner.cloud.google.com/disable-autoprovisioning"
@@ -200,6 +201,19 @@ def waits(pod: Document) -> Demand | None:
     demand = read_demand(pod)
     asks = demand.chips >= 1 and names.TOPOLOGY_LABEL in demand.selector
     return demand if asks and not has_opted_out(demand.labels, demand.annotations) else None
+
+
+def find_wait_start(demand: Demand) -> datetime:
+    """When the scheduler first reported that the Pod is unschedulable; the creation of one that it holds
+    and that has no condition."""
+    conditions = read_mappings(read_mapping(demand.raw, "status"), "conditions")
+    times = (
+        condition.get("lastTransitionTime")
+        for condition in conditions
+        if condition.get("type") == "PodScheduled"
+    )
+    created = demand.raw["metadata"]["creationTimestamp"]
+    return guess_time(next(times, None)) or parse_time(created)
 
 
 def is_unschedulable(status: Document) -> bool:

@@ -20,8 +20,9 @@ from shared.ports.gce.calls import Gce
 from shared.ports.kubernetes.cluster import Cluster
 from shared.ports.kubernetes.nodes import parse_node
 from shared.settings import Settings
-from shared.slices import create_or_release
+from shared.slices import classes, create_or_release
 from shared.slices.assigned import read_all_views
+from shared.slices.classes import SliceClass
 from shared.slices.kinds import KINDS, Leader, get_kind
 from shared.slices.kinds.kind import Rules, list_pods_on_nodes
 from shared.slices.provider import Provider, Slice
@@ -51,6 +52,13 @@ class SliceWork(Work):
     about: Mapping[str, Any] | None = None
     leader: Leader | None = None
     """The Pod that waits, if the trigger names one."""
+    _classes: tuple[SliceClass, ...] | None = None
+
+    def list_classes(self) -> tuple[SliceClass, ...]:
+        """The TPUSliceClasses of the cluster, read once; none if it does not serve them."""
+        if self._classes is None:
+            self._classes = tuple(map(classes.parse, self.cluster.list_slice_classes(self.now)))
+        return self._classes
 
     @property
     def subject(self) -> Mapping[str, Any] | None:

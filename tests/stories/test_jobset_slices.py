@@ -534,7 +534,7 @@ def test_the_lifecycle_of_a_jobset_slice_takes_few_calls(print_figure: helpers.P
     for step, count in calls.items():
         print_figure(f"calls, JobSet slice {step:<16} Kubernetes {count:>5}")
     # Once in a process, whose cluster it is, is read.
-    assert calls["provision_slice"] <= 11
+    assert calls["provision_slice"] <= 13
     lists_of_nodes_and_pods = 1 + 4
     assert calls["release_slice"] <= 8 + lists_of_nodes_and_pods
 

@@ -14,7 +14,7 @@ from local.base.http import Request
 from local.jobsets import Controller
 from shared.base.slice_names import JOB_KEY_SELECTOR, job_key
 from shared.settings import GKE
-from shared.slices.by_node_pool.desired_pool import HASH_LABEL, build_desired_slice
+from shared.slices.by_node_pool.desired_pool import HASH_LABEL
 from tests.stories.helpers import HOUR, MINUTE
 from tests.stories.jobsets import (
     FAILS_ONCE,
@@ -31,7 +31,7 @@ from tests.stories.jobsets import (
 from tests.stories.node_pool_slices import SETTINGS, is_gone, new_harness, post
 from tests.support import jobset_objects as objects
 from tests.support.harness import GKE_CLUSTER, Harness
-from tests.support.slices import asked
+from tests.support.slices import asked, build_pool
 
 OLDER = "train-bfcf5"
 POOLS = f"/v1/{SETTINGS.cluster_path}/nodePools"
@@ -52,7 +52,7 @@ def new_older_cluster(**change: Any) -> Harness:
 def make(harness: Harness, selector: Mapping[str, str] = KEY, **change: Any) -> None:
     demand, unit = asked(objects.waiting_pod(spec={"nodeSelector": selector}))
     pool = {
-        **json.loads(json.dumps(build_desired_slice(demand, unit, SETTINGS).body)),
+        **json.loads(json.dumps(build_pool(demand, unit, SETTINGS).body)),
         "name": OLDER,
         **change,
     }

@@ -14,6 +14,7 @@ from shared.ports.gce.calls import Gce
 from shared.ports.gce.values import Instance
 from shared.ports.kubernetes.cluster import Cluster
 from shared.settings import Settings
+from shared.slices.classes import Place, SliceClass
 from shared.slices.provider import Provider
 from shared.slices.work import SliceWork
 from shared.triggers.trigger import Trigger
@@ -87,6 +88,16 @@ class ProviderReads(Reads):
     concurrency_limit: int | None = None
     noun: str = "TPUNodeGroup"
     event_prefix: str = "TPUNodeGroup"
+    is_gke: bool = False
+
+    def list_slice_classes(self, _now: datetime) -> list[Any]:
+        """By default there is none. Not recorded."""
+        return list(self.answers.get("list_slice_classes", ()))
+
+    def find_legacy_class(self, _name: str) -> SliceClass:
+        """By default there is one. Not recorded."""
+        found = SliceClass("the template", (Place("us-east5-a"),), {}, is_legacy=True)
+        return cast("SliceClass", self.answers.get("find_legacy_class", found))
 
 
 def reading_slices(

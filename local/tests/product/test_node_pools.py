@@ -20,6 +20,7 @@ from shared.slices.create_or_release import Phase, find_phase
 from shared.slices.provider import NameConflict, Slice, SliceState
 from shared.slices.selectors import SPOT
 from tests.support.loopback import open_loopback
+from tests.support.slices import build_first
 from tests.unit.shared.slices.by_node_pool.objects import TOLERATION, leader
 
 NAME = "jobset-test-78c32d3b806d5259"
@@ -36,18 +37,19 @@ def pools(gke: Gke) -> NodePools:
 
 
 def found(pools: NodePools) -> Slice:
-    it = pools.find(pools.build_desired(*LEADER))
+    it = pools.find(build_first(pools, *LEADER))
     assert isinstance(it, Slice)
     return it
 
 
 def test_a_pool_is_created_read_and_deleted(gke: Gke, pools: NodePools) -> None:
-    desired = pools.build_desired(*LEADER)
+    desired = build_first(pools, *LEADER)
     assert pools.find(desired) is None
     pools.create(desired)
     assert found(pools).state is SliceState.PROVISIONING
     gke.clock.run_for(600)
-    assert found(pools) == Slice(NAME, desired.unit, desired.hash, SliceState.READY, chips=8)
+    ready = Slice(NAME, desired.unit, desired.hash, SliceState.READY, chips=8, place=desired.place)
+    assert found(pools) == ready
     assert len(gke.nodes.there) == 2
     assert pools.delete(found(pools)) is True
     assert found(pools).state is SliceState.DELETING
@@ -91,7 +93,7 @@ def test_a_slice_of_the_product_is_created_and_its_pod_fits(
         SPOT: "true",
     }
     asking = leader(node_selector=selector, tpu=chips, tolerations=[TOLERATION])
-    desired = pools.build_desired(*asking)
+    desired = build_first(pools, *asking)
     pools.create(desired)
     gke.clock.run_for(1200)
     nodes = list(gke.nodes.there.values())
@@ -105,22 +107,22 @@ def test_a_reservation_is_a_label_of_the_nodes(gke: Gke, pools: NodePools) -> No
         "cloud.google.com/reservation-name": "mine",
         "cloud.google.com/reservation-project": "theirs",
     }
-    pools.create(pools.build_desired(*leader(node_selector=selector)))
+    pools.create(build_first(pools, *leader(node_selector=selector)))
     gke.clock.run_for(600)
     assert all(selector.items() <= node.labels.items() for node in gke.nodes.there.values())
 
 
 def test_creating_an_existing_pool_is_a_conflict(pools: NodePools) -> None:
-    pools.create(pools.build_desired(*LEADER))
+    pools.create(build_first(pools, *LEADER))
     with pytest.raises(CallError) as raised:
-        pools.create(pools.build_desired(*LEADER))
+        pools.create(build_first(pools, *LEADER))
     error = raised.value
     assert (error.call, error.http, error.code) == ("nodePools.create", 409, "alreadyExists")
     assert error.message.startswith("Already exists: projects/my-project/")
 
 
 def test_deleting_an_absent_pool_is_no_error(gke: Gke, pools: NodePools) -> None:
-    pools.create(pools.build_desired(*LEADER))
+    pools.create(build_first(pools, *LEADER))
     gke.clock.run_for(600)
     there = found(pools)
     assert pools.delete(there) is True
@@ -139,7 +141,7 @@ CHANGES: dict[str, Callable[[Gke, NodePools, Slice], None]] = {
 def test_a_pool_that_changed_after_the_read_is_not_deleted(
     gke: Gke, pools: NodePools, change: str, etag: str
 ) -> None:
-    pools.create(pools.build_desired(*LEADER))
+    pools.create(build_first(pools, *LEADER))
     gke.clock.run_for(600)
     there = found(pools)
     CHANGES[change](gke, pools, there)
@@ -156,14 +158,14 @@ def test_a_pool_that_changed_after_the_read_is_not_deleted(
 
 
 def test_a_pool_from_a_list_can_be_deleted(gke: Gke, pools: NodePools) -> None:
-    pools.create(pools.build_desired(*LEADER))
+    pools.create(build_first(pools, *LEADER))
     gke.clock.run_for(600)
     (there,) = pools.list_all()
     assert pools.delete(there) is True
 
 
 def test_a_pool_cannot_be_deleted_during_its_creation(pools: NodePools) -> None:
-    pools.create(pools.build_desired(*LEADER))
+    pools.create(build_first(pools, *LEADER))
     with pytest.raises(CallError, match="400 failedPrecondition: Cluster is running") as raised:
         pools.delete(found(pools))
     assert raised.value.reason is None
@@ -178,7 +180,7 @@ def test_a_stockout_is_reported_with_gkes_message(gke: Gke) -> None:
         return []
 
     pools = provider(gke, list_readiness=list_readiness)
-    pools.create(pools.build_desired(*LEADER))
+    pools.create(build_first(pools, *LEADER))
     assert found(pools).state is SliceState.PROVISIONING
     assert asked == []
     gke.clock.run_for(600)
@@ -198,14 +200,14 @@ def test_a_failed_pool_with_nodes_counts_as_created(
 ) -> None:
     gke.faults.set_capacity(ZONE, "ct6e-standard", 0)
     pools = provider(gke, list_readiness=lambda _: nodes)
-    pools.create(pools.build_desired(*LEADER))
+    pools.create(build_first(pools, *LEADER))
     gke.clock.run_for(600)
     assert find_phase(found(pools)) is phase
 
 
 def test_a_pool_that_lost_a_node_reports_whether_others_are_ready(gke: Gke) -> None:
     pools = provider(gke, list_readiness=lambda _: [False, True])
-    pools.create(pools.build_desired(*LEADER))
+    pools.create(build_first(pools, *LEADER))
     gke.clock.run_for(600)
     gke.faults.lose_nodes(NAME)
     there = found(pools)
@@ -218,14 +220,14 @@ def test_a_release_deadline_is_stored_in_the_pool_without_an_upgrade_of_nodes(
     gke: Gke, pools: NodePools
 ) -> None:
     moment = datetime(2026, 1, 1, 12, tzinfo=UTC)
-    pools.create(pools.build_desired(*LEADER))
+    pools.create(build_first(pools, *LEADER))
     gke.clock.run_for(600)
     nodes = dict(gke.nodes.there)
     pools.set_release_deadline(found(pools), moment)
     gke.clock.run_for(60)
     stamped = found(pools)
     assert (stamped.release_after, stamped.state) == (moment, SliceState.READY)
-    assert stamped.hash == pools.build_desired(*LEADER).hash
+    assert stamped.hash == build_first(pools, *LEADER).hash
     pools.set_release_deadline(stamped, None)
     gke.clock.run_for(60)
     assert found(pools).release_after is None
@@ -235,7 +237,7 @@ def test_a_release_deadline_is_stored_in_the_pool_without_an_upgrade_of_nodes(
 def test_a_release_deadline_does_not_overwrite_a_concurrent_change(
     gke: Gke, pools: NodePools
 ) -> None:
-    pools.create(pools.build_desired(*LEADER))
+    pools.create(build_first(pools, *LEADER))
     gke.clock.run_for(600)
     before = found(pools)
     pools.set_release_deadline(before, datetime(2026, 1, 1, tzinfo=UTC))
@@ -246,7 +248,7 @@ def test_a_release_deadline_does_not_overwrite_a_concurrent_change(
 
 def test_a_pool_of_a_user_with_the_same_name_is_a_name_conflict(gke: Gke, pools: NodePools) -> None:
     gke.faults.make_pool(CLUSTER, NAME, {"team": "a"})
-    assert pools.find(pools.build_desired(*LEADER)) == NameConflict(
+    assert pools.find(build_first(pools, *LEADER)) == NameConflict(
         NAME, "a node pool that was not created for a workload"
     )
     assert pools.get("default", NAME) is None
@@ -257,7 +259,7 @@ def test_slices_can_be_listed_by_name_by_jobset_and_all(gke: Gke, pools: NodePoo
     manager = {"google.com/nodepool-manager": "tpu-provisioner"}
     gke.faults.make_pool(CLUSTER, "default-pool")
     gke.faults.make_pool(CLUSTER, "old-75973", {**manager, "provisioner-nodepool-id": "old"})
-    pools.create(pools.build_desired(*LEADER))
+    pools.create(build_first(pools, *LEADER))
     there = found(pools)
     assert pools.get("default", NAME) == there
     assert pools.get("other", NAME) is None
@@ -275,7 +277,7 @@ def test_a_cluster_without_pools_has_no_slices(pools: NodePools) -> None:
 def test_an_absent_cluster_is_not_reported_as_an_absent_pool(gke: Gke) -> None:
     pools = provider(gke, replace(SETTINGS, cluster="other"))
     with pytest.raises(CallError, match=r"nodePools\.create: 404 notFound: Not found: projects/"):
-        pools.create(pools.build_desired(*LEADER))
+        pools.create(build_first(pools, *LEADER))
 
 
 def test_no_call_is_made_after_the_deadline(gke: Gke) -> None:
@@ -298,7 +300,7 @@ def test_a_failed_call_is_not_retried(gke: Gke, pools: NodePools, http: int) -> 
 
 
 def test_operations_are_never_read(gke: Gke, pools: NodePools) -> None:
-    pools.create(pools.build_desired(*LEADER))
+    pools.create(build_first(pools, *LEADER))
     gke.clock.run_for(600)
     pools.delete(found(pools))
     assert not any(verb.startswith("operations.") for verb in gke.simulator.calls.counts())
@@ -309,7 +311,7 @@ def test_the_service_can_be_called_over_a_socket(gke: Gke) -> None:
         port = loopback.serve(gke.simulator)
         client = GkeClient(f"http://127.0.0.1:{port}")
         pools = NodePools(SETTINGS, client, lambda: 30.0, lambda _: (), gke.clock.now)
-        pools.create(pools.build_desired(*LEADER))
+        pools.create(build_first(pools, *LEADER))
         assert found(pools).state is SliceState.PROVISIONING
 
 
@@ -328,4 +330,4 @@ def test_the_error_about_a_missing_permission_names_it(gke: Gke) -> None:
     gke.faults.remove_permission("user@example.com", "container.clusters.update")
     pools = provider(gke)
     with pytest.raises(CallError, match=r'403 forbidden: Required "container\.clusters\.update"'):
-        pools.create(pools.build_desired(*LEADER))
+        pools.create(build_first(pools, *LEADER))

@@ -1,7 +1,7 @@
 """Build the TPUNodeGroup that a Pod asks for its unit.
 
-The ConfigMap ``jobsets`` has a template with the fields that all groups of an installation share
-(project, zone, image, how VMs join). The other fields follow from the Pod.
+The template of its class has the fields that all groups of the class share (image, how VMs join). The
+candidate has the zone and the provisioning model. The other fields follow from the Pod.
 """
 
 from collections.abc import Mapping
@@ -9,21 +9,17 @@ from typing import Any
 
 from shared.base import names, topology
 from shared.base.accelerators import CHIP_BOUNDS, SLICE_HOST_CHIPS
-from shared.base.documents import parse_yaml
+from shared.base.documents import parse_yaml, without_empty
 from shared.base.fields import any_of
+from shared.base.timestamps import render_time
 from shared.base.topology import Machine
 from shared.node_groups.spec_rules import Given
-from shared.slices.by_node_group.marks import write_marks
+from shared.slices.by_node_group.marks import read_place, write_marks
 from shared.slices.by_node_group.node_fit import NodeFit
-from shared.slices.classes import TEMPLATE_ANNOTATION
+from shared.slices.classes import CLASS_ANNOTATION, Place, Shape, SliceClass
 from shared.slices.kinds import get_kind
-from shared.slices.provider import DesiredSlice, short_hash
-from shared.slices.selectors import (
-    RESERVATION,
-    SPOT,
-    reservation_path,
-)
-from shared.slices.units import Demand, InputError, Unit
+from shared.slices.provider import ASKED_AT, DesiredSlice, short_hash
+from shared.slices.units import Demand, InputError, Unit, find_wait_start
 
 HASH_ANNOTATION = "tpu-functions.dev/slice-hash"
 TEMPLATE_HASH_ANNOTATION = "tpu-functions.dev/template-hash"
@@ -49,15 +45,13 @@ _MAPPINGS = (
 """The parts of a template that must be mappings, if they are present."""
 
 
-def build_desired_slice(demand: Demand, unit: Unit, options: Mapping[str, str]) -> DesiredSlice:
-    """Build the group that a Pod asks for its unit, from the ConfigMap's data. Raises `InputError`."""
-    key = _template_key(demand)
-    template = _read_template(key, options.get(key))
-    template_hash = short_hash(template)
+def build_desired_slice(demand: Demand, unit: Unit, cls: SliceClass, place: Place) -> DesiredSlice:
+    """Build the group that a Pod asks for its unit at a candidate of a class. Raises `InputError`."""
+    template = _check_template(cls.shown, cls.template)
     machine = _find_machine(demand)
     count = _count_hosts(demand, machine)
     name, domain = unit.slice_name, get_kind(unit.kind).exclusive_topology
-    spec = template["spec"]
+    spec = _add_place(template["spec"], place)
     selected = NodeFit(demand, unit, domain, machine, spec)
     selected.check()
     spec |= {
@@ -68,13 +62,15 @@ def build_desired_slice(demand: Demand, unit: Unit, options: Mapping[str, str]) 
         "nodeLabels": selected.node_labels(),
     }
     spec["instanceConfig"] |= {"machineType": machine.machine_type}
-    _set_provisioning_model(demand, spec["instanceConfig"])
     violations = Given(spec).violations
     if violations:
         listed = "; ".join(map(str, violations))
-        raise InputError(f"with {_place(key)} the TPUNodeGroup would be invalid: {listed}")
+        raise InputError(f"with {cls.shown} the TPUNodeGroup would be invalid: {listed}")
     digest = _make_hash(spec, selected.asked)
-    hashes = {HASH_ANNOTATION: digest, TEMPLATE_HASH_ANNOTATION: template_hash}
+    marks = {HASH_ANNOTATION: digest, TEMPLATE_HASH_ANNOTATION: short_hash(template)}
+    if not cls.is_legacy:
+        asked_at = render_time(find_wait_start(demand))
+        marks |= {CLASS_ANNOTATION: cls.name, ASKED_AT: asked_at}
     return DesiredSlice(
         name=name,
         unit=unit,
@@ -83,44 +79,55 @@ def build_desired_slice(demand: Demand, unit: Unit, options: Mapping[str, str]) 
         body={
             "apiVersion": f"{names.GROUP}/{names.VERSION}",
             "kind": names.KIND,
-            "metadata": _metadata(template.get("metadata", {}), unit, hashes),
+            "metadata": _metadata(template.get("metadata", {}), unit, marks),
             "spec": spec,
         },
         selection=selected.selection,
         chips=count * machine.chips,
+        place=place,
+        shape=Shape(machine.machine_type, demand.topology),
     )
 
 
-def _template_key(demand: Demand) -> str:
-    name = demand.annotations.get(TEMPLATE_ANNOTATION, "")
-    return f"template.{name}" if name else "template"
-
-
-def _place(key: str) -> str:
-    return f"the key {key!r} of the ConfigMap {names.SYSTEM_NAMESPACE}/jobsets"
-
-
-def _read_template(key: str, text: str | None) -> Any:
-    """Parse a template. It has ``spec`` and ``spec.instanceConfig``, and the caller may change it."""
-    if text is None:
-        raise InputError(
-            f"{_place(key)} is missing: it must be a TPUNodeGroup in YAML with project, nodeLocation "
-            "and instanceConfig, without a name and what follows from the Pod, as in "
-            "examples/jobset-template.yaml"
-        )
+def read_legacy_class(name: str, options: Mapping[str, str]) -> SliceClass | None:
+    """The template of former versions as a class, from the ConfigMap's data; ``None`` if there is none
+    of this name. Raises `InputError`."""
+    key = f"template.{name}" if name else "template"
+    if key not in options:
+        return None
+    shown = f"the key {key!r} of the ConfigMap {names.SYSTEM_NAMESPACE}/jobsets"
     try:
-        template = parse_yaml(text)
+        template = _check_template(shown, parse_yaml(options[key]))
     except ValueError as error:
-        raise InputError(f"{_place(key)} is not valid YAML: {error}") from error
+        raise InputError(f"{shown} is not valid YAML: {error}") from error
+    return SliceClass(shown, (read_place(template["spec"]),), template, is_legacy=True)
+
+
+def _add_place(template: Mapping[str, Any], place: Place) -> dict[str, Any]:
+    """A copy of a template's spec with a candidate, unless it has that already."""
+    config = dict(template["instanceConfig"])
+    spec = {**template, "instanceConfig": config}
+    if place == read_place(template):
+        return spec
+    fields = {"provisioningModel": place.model, "reservation": place.reservation}
+    fields = without_empty({**fields, "maxRunDuration": place.max_run})
+    for name in ("reservation", "maxRunDuration"):
+        config.pop(name, None)
+    config |= fields | without_empty({"subnetwork": place.subnetwork})
+    return spec | {"project": place.project, "nodeLocation": place.zone}
+
+
+def _check_template(shown: str, template: Any) -> Any:
+    """The template, which has ``spec`` and ``spec.instanceConfig``. Raises `InputError`."""
     for path in _MAPPINGS:
         if not isinstance(_at(template, path), dict):
             what = path or "it"
-            raise InputError(f"{_place(key)} must be a TPUNodeGroup: {what} must be a mapping")
+            raise InputError(f"{shown} must be a TPUNodeGroup: {what} must be a mapping")
     spec = template["spec"]
     given = [f"spec.{name}" for name in _FROM_THE_POD if name in spec]
     given += ["spec.instanceConfig.machineType"] if "machineType" in spec["instanceConfig"] else []
     if given:
-        raise InputError(f"{_place(key)} must not have {', '.join(given)}: the Pod decides it")
+        raise InputError(f"{shown} must not have {', '.join(given)}: the Pod decides it")
     return template
 
 
@@ -170,27 +177,13 @@ def _count_hosts(demand: Demand, machine: Machine) -> int:
     return count
 
 
-def _set_provisioning_model(demand: Demand, config: dict[str, Any]) -> None:
-    """Set the provisioning model and reservation that the Pod selects, if any."""
-    is_spot = SPOT in demand.selector
-    if not is_spot and RESERVATION not in demand.selector:
-        return
-    for name in ("reservation", "maxRunDuration"):
-        config.pop(name, None)
-    if is_spot:
-        config["provisioningModel"] = "SPOT"
-        return
-    config["provisioningModel"] = "RESERVATION_BOUND"
-    config["reservation"] = reservation_path(demand)
-
-
-def _metadata(template: Mapping[str, Any], unit: Unit, hashes: Mapping[str, str]) -> dict[str, Any]:
+def _metadata(template: Mapping[str, Any], unit: Unit, marks: Mapping[str, str]) -> dict[str, Any]:
     labels, annotations = write_marks(unit)
     return {
         "name": unit.slice_name,
         "namespace": unit.namespace,
         "labels": {**template.get("labels", {}), **labels},
-        "annotations": {**template.get("annotations", {}), **hashes, **annotations},
+        "annotations": {**template.get("annotations", {}), **marks, **annotations},
     }
 
 

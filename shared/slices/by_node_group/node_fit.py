@@ -14,6 +14,7 @@ from shared.base.slice_names import JOB_KEY_SELECTOR
 from shared.base.topology import Machine
 from shared.node_groups.spec import is_settable_label
 from shared.node_groups.spec_rules import region_of
+from shared.slices.classes import COMPUTE_CLASS
 from shared.slices.selection import build_selection
 from shared.slices.selectors import (
     COPY_LABELS,
@@ -27,7 +28,8 @@ from shared.slices.units import Demand, InputError, Unit
 
 _HOSTNAME = "kubernetes.io/hostname"
 _OF_KUBELETS = {"kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}
-_AS_SELECTED = (SPOT, RESERVATION, RESERVATION_PROJECT, "cloud.google.com/gke-location-hint")
+_LOCATION_HINT = "cloud.google.com/gke-location-hint"
+_AS_SELECTED = (SPOT, RESERVATION, RESERVATION_PROJECT, COMPUTE_CLASS, _LOCATION_HINT)
 """Selectors of GKE that the Nodes match because they get the label."""
 _PLATFORM = re.compile(
     r"([^/]*[.])?(google[.]com|googleapis[.]com|gke[.]io|kubernetes[.]io|k8s[.]io)/.*"

@@ -18,13 +18,14 @@ from shared.slices.by_node_group.desired_group import (
     HASH_ANNOTATION,
     TEMPLATE_HASH_ANNOTATION,
     build_desired_slice,
+    read_legacy_class,
 )
 from shared.slices.by_node_group.marks import (
     owner_label,
     read_place,
     read_unit,
 )
-from shared.slices.classes import CLASS_ANNOTATION
+from shared.slices.classes import CLASS_ANNOTATION, Place, SliceClass
 from shared.slices.provider import ASKED_AT, DesiredSlice, NameConflict, Slice, SliceState
 from shared.slices.units import Demand, Unit
 
@@ -46,6 +47,7 @@ class GroupSlices:
 
     noun = KIND
     event_prefix = KIND
+    is_gke = False
     concurrency_limit: int | None = None
 
     def __init__(self, cluster: Cluster, gce: Gce, now: Callable[[], datetime]) -> None:
@@ -53,8 +55,13 @@ class GroupSlices:
         self._gce = gce
         self._now = now
 
-    def build_desired(self, demand: Demand, unit: Unit) -> DesiredSlice:
-        return build_desired_slice(demand, unit, self._cluster.get_jobset_options())
+    def find_legacy_class(self, name: str) -> SliceClass | None:
+        return read_legacy_class(name, self._cluster.get_jobset_options())
+
+    def build_desired(
+        self, demand: Demand, unit: Unit, cls: SliceClass, place: Place
+    ) -> DesiredSlice:
+        return build_desired_slice(demand, unit, cls, place)
 
     def find(self, desired: DesiredSlice) -> Slice | NameConflict | None:
         raw = self._cluster.find_group(desired.unit.namespace, desired.name)

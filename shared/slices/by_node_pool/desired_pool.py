@@ -10,20 +10,29 @@ from typing import Any
 
 from shared.base import names
 from shared.base.accelerators import GENERATIONS, Generation
-from shared.base.documents import without_empty
+from shared.base.documents import (
+    read_list,
+    read_mappings,
+    read_number,
+    read_text,
+    without_empty,
+)
 from shared.base.environment import split_items
 from shared.base.fields import any_of
 from shared.base.slice_names import JOB_KEY_SELECTOR
+from shared.base.timestamps import parse_duration_s
 from shared.base.topology import chips_of, find_host_violation
 from shared.ports.gke_settings import (
     NETWORKS_MEANING,
     OWN_DOMAIN,
     OWNERSHIP_DOMAINS,
     GkeSettings,
+    Network,
     is_below,
     parse_networks,
 )
-from shared.slices.provider import DesiredSlice, short_hash
+from shared.slices.classes import CLASS_ANNOTATION, Place, Shape, SliceClass
+from shared.slices.provider import ASKED_AT, DesiredSlice, short_hash
 from shared.slices.selection import Selection, build_selection
 from shared.slices.selectors import (
     COPY_LABELS,
@@ -34,7 +43,7 @@ from shared.slices.selectors import (
     check_tolerations,
     reservation_path,
 )
-from shared.slices.units import Demand, InputError, Unit
+from shared.slices.units import Demand, InputError, Unit, find_wait_start
 
 MANAGER_LABEL = "google.com/nodepool-manager"
 MANAGER = "tpu-provisioner"
@@ -93,16 +102,27 @@ def count_nodes(accelerator: str, topology: str, chips: int) -> int:
     return count
 
 
-def build_desired_slice(demand: Demand, unit: Unit, settings: GkeSettings) -> DesiredSlice:
-    """Build the node pool that a Pod asks for its unit. Raises `InputError`."""
+def build_desired_slice(
+    demand: Demand, unit: Unit, cluster: GkeSettings, cls: SliceClass, place: Place
+) -> DesiredSlice:
+    """Build the node pool that a Pod asks for its unit at a candidate of a class. Raises
+    `InputError`."""
+    settings = _read_settings(cluster, cls)
     count = count_nodes(demand.accelerator, demand.topology, demand.chips)
     machine = get_generation(demand.accelerator).machine_type(demand.chips)
     _check_pod(demand, settings)
-    reservation, is_spot = _reservation(demand), demand.selector.get(SPOT) == "true"
+    is_spot = place.model == "SPOT"
+    check_tolerations(demand, [_SPOT_TAINT] if is_spot else [])
+    if not place.zone:
+        raise InputError(
+            f"the Pod selects no {names.ZONE_LABEL} and GCP_ZONE is not set: one of them must name "
+            "the zone"
+        )
     selected = {key: value for key, value in demand.selector.items() if _can_be_given(key)}
-    asked = {"machineType": machine, "reservationAffinity": reservation, "spot": is_spot}
+    reservation = reservation_path(demand) if RESERVATION in demand.selector else ""
+    asked = {"reservationAffinity": _reservation(reservation), "spot": SPOT in demand.selector}
     digest = make_hash(
-        {**asked, "labels": selected},
+        {**asked, "machineType": machine, "labels": selected},
         initialNodeCount=count,
         topology=demand.topology,
         zone=demand.selector.get(names.ZONE_LABEL, ""),
@@ -113,8 +133,16 @@ def build_desired_slice(demand: Demand, unit: Unit, settings: GkeSettings) -> De
         **_unit_labels(demand, unit),
         HASH_LABEL: digest,
     }
+    if not cls.is_legacy:
+        asked_at = str(int(find_wait_start(demand).timestamp()))
+        labels |= {CLASS_ANNOTATION: cls.name, ASKED_AT: asked_at}
     config = {
-        **asked,
+        "machineType": machine,
+        "reservationAffinity": _reservation(place.reservation),
+        "spot": is_spot,
+        # Whether GKE queues the TPU VMs of a flex-start pool has not been tried.
+        "flexStart": place.model == "FLEX_START",
+        "maxRunDuration": f"{parse_duration_s(place.max_run)}s" if place.max_run else "",
         "labels": labels,
         "serviceAccount": demand.annotations.get(SERVICE_ACCOUNT, "").strip()
         or settings.service_account,
@@ -132,7 +160,7 @@ def build_desired_slice(demand: Demand, unit: Unit, settings: GkeSettings) -> De
     body = {
         "name": name,
         "initialNodeCount": count,
-        "locations": [_find_zone(demand, settings)],
+        "locations": [place.zone],
         "config": without_empty(config),
         "placementPolicy": _placement(demand, count),
         "management": {"autoRepair": True, "autoUpgrade": False},
@@ -148,7 +176,32 @@ def build_desired_slice(demand: Demand, unit: Unit, settings: GkeSettings) -> De
     selection.check(given, lambda key: taken if key in refused else "", other)
     size = f"{count} host{'s' if count > 1 else ''} of {machine} ({demand.topology})"
     chips = count * demand.chips
-    return DesiredSlice(name, unit, digest, size, without_empty(body), selection, chips)
+    shape = Shape(machine, demand.topology)
+    return DesiredSlice(
+        name, unit, digest, size, without_empty(body), selection, chips, place, shape
+    )
+
+
+def _read_settings(cluster: GkeSettings, cls: SliceClass) -> GkeSettings:
+    """What the node pools of a class have in common; for one of former versions the settings."""
+    if cls.is_legacy:
+        return cluster
+    pool = cls.node_pool or {}
+    networks = read_mappings(pool, "additionalNetworks")
+    return replace(
+        cluster,
+        service_account=read_text(pool, "serviceAccount"),
+        tags=tuple(read_list(pool, "tags")),
+        pod_to_node_labels=tuple(read_list(pool, "podToNodeLabels")),
+        secondary_disk=read_text(pool, "secondaryDisk"),
+        networks=tuple(Network(one["network"], one["subnetwork"]) for one in networks),
+        disk_type=read_text(pool, "diskType"),
+        boot_disk_kms_key=read_text(pool, "bootDiskKmsKey"),
+        secure_boot=pool.get("secureBoot") is not False,
+        confidential_storage=pool.get("confidentialStorage") is True,
+        force_on_demand=False,
+        max_pods=int(read_number(pool, "maxPodsPerNode")) or GkeSettings.max_pods,
+    )
 
 
 def _unit_labels(demand: Demand, unit: Unit) -> dict[str, str]:
@@ -201,7 +254,6 @@ def _check_pod(demand: Demand, settings: GkeSettings) -> None:
             "does where FORCE_ON_DEMAND is set there too"
         )
     check_spot(demand)
-    check_tolerations(demand, [_SPOT_TAINT] if SPOT in selector else [])
 
 
 def _select(demand: Demand, body: Mapping[str, Any], *, is_spot: bool) -> Selection:
@@ -233,13 +285,13 @@ def _select(demand: Demand, body: Mapping[str, Any], *, is_spot: bool) -> Select
     return replace(selection, open_domains=_GOOGLE, closed_keys=_KNOWN_GOOGLE)
 
 
-def _reservation(demand: Demand) -> dict[str, Any]:
-    if not demand.selector.get(RESERVATION):
+def _reservation(path: str) -> dict[str, Any]:
+    if not path:
         return {}
     return {
         "consumeReservationType": "SPECIFIC_RESERVATION",
         "key": "compute.googleapis.com/reservation-name",
-        "values": [reservation_path(demand)],
+        "values": [path],
     }
 
 
@@ -260,16 +312,6 @@ def _copied_labels(demand: Demand, settings: GkeSettings) -> dict[str, str]:
         )
     keys = (key for key in (*settings.pod_to_node_labels, *asked) if key != JOB_KEY_SELECTOR)
     return {key: demand.labels[key] for key in keys if key in demand.labels}
-
-
-def _find_zone(demand: Demand, settings: GkeSettings) -> str:
-    zone = demand.selector.get(names.ZONE_LABEL) or settings.zone
-    if not zone:
-        raise InputError(
-            f"the Pod selects no {names.ZONE_LABEL} and GCP_ZONE is not set: one of them must name "
-            "the zone"
-        )
-    return zone
 
 
 def _placement(demand: Demand, count: int) -> dict[str, str]:

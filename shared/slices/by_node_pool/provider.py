@@ -22,6 +22,7 @@ from shared.ports.gke import GkeClient, GkeMethod
 from shared.ports.gke_settings import GkeSettings
 from shared.slices.by_node_pool import found_pools
 from shared.slices.by_node_pool.desired_pool import build_desired_slice
+from shared.slices.classes import Place, SliceClass
 from shared.slices.provider import DesiredSlice, NameConflict, Slice, SliceState
 from shared.slices.units import Demand, Unit
 
@@ -43,6 +44,7 @@ class NodePools:
 
     noun = "node pool"
     event_prefix = "NodePool"
+    is_gke = True
     concurrency_limit: int | None = _LIMIT
 
     def __init__(
@@ -64,8 +66,14 @@ class NodePools:
         self._uses_kept = uses_kept
         self._checks_slots = checks_slots
 
-    def build_desired(self, demand: Demand, unit: Unit) -> DesiredSlice:
-        return build_desired_slice(demand, unit, self._settings)
+    def find_legacy_class(self, name: str) -> SliceClass:  # noqa: ARG002 - there is one
+        place = Place(self._settings.zone)
+        return SliceClass("the settings of node pools", (place,), node_pool={}, is_legacy=True)
+
+    def build_desired(
+        self, demand: Demand, unit: Unit, cls: SliceClass, place: Place
+    ) -> DesiredSlice:
+        return build_desired_slice(demand, unit, self._settings, cls, place)
 
     def find(self, desired: DesiredSlice) -> Slice | NameConflict | None:
         """The pool with the desired name, or the Job's pool by TPU Provisioner, or a conflict."""

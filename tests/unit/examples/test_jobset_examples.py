@@ -15,11 +15,9 @@ from local.tests.jobsets.cluster import Cluster
 from shared.base.environment import Variables
 from shared.base.names import POOL_LABEL
 from shared.ports.gke_settings import read_gke_settings
-from shared.slices.by_node_group.desired_group import build_desired_slice as build_group
-from shared.slices.by_node_pool.desired_pool import build_desired_slice as build_pool
 from shared.slices.provider import DesiredSlice
 from tests.support.jobset_objects import waiting_pod
-from tests.support.slices import asked
+from tests.support.slices import asked, build_group, build_pool
 from webhook.admit_job import AdmissionSettings, admit
 from webhook.tpu_env.admission import AdmissionRequest
 

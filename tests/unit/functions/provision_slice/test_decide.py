@@ -17,7 +17,6 @@ from functions.provision_slice.observe import ObservedOperation, ObservedPod
 from functions.provision_slice.waiting import (
     PodsWithoutSlice,
     build_message,
-    find_wait_start,
     leads_unit_of,
     select_leaders,
 )
@@ -40,7 +39,7 @@ from shared.slices.kinds import Leader
 from shared.slices.kinds.jobset import JOBSET as KIND
 from shared.slices.limits import Limit, Quota
 from shared.slices.provider import DesiredSlice, NameConflict, Slice, SliceState
-from shared.slices.units import Need
+from shared.slices.units import Need, find_wait_start
 from shared.slices.work import SliceWork, find_users
 from shared.triggers.audit_log import LogEvent
 from shared.triggers.message import Message
@@ -404,13 +403,15 @@ def test_the_removal_of_a_deadline_takes_a_slot() -> None:
 
 
 def test_the_wait_of_a_pod_begins_when_the_scheduler_reports_it_unschedulable() -> None:
-    assert find_wait_start(leader()) == datetime(2026, 11, 20, 10, 0, tzinfo=UTC)
+    assert find_wait_start(leader().demand) == datetime(2026, 11, 20, 10, 0, tzinfo=UTC)
 
 
 @pytest.mark.parametrize("since", ["", "0000-12-31T10:00:00Z"])
 def test_the_wait_of_a_pod_without_the_schedulers_time_begins_with_its_creation(since: str) -> None:
     status = objects.unschedulable(since)
-    assert find_wait_start(leader(status=status)) == datetime(2026, 11, 20, 9, 59, tzinfo=UTC)
+    assert find_wait_start(leader(status=status).demand) == datetime(
+        2026, 11, 20, 9, 59, tzinfo=UTC
+    )
 
 
 def test_the_backoff_of_a_wait_of_2000_years_is_computed_within_a_second() -> None:

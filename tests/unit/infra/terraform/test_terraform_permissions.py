@@ -33,6 +33,7 @@ from tests.stories import helpers
 from tests.stories.helpers import HOUR, MINUTE, NAME
 from tests.support.harness import Harness
 from tests.support.manifests import manifest
+from tests.support.slices import build_first
 from tests.unit.infra.terraform.terraform_module import ROOT, read, read_permissions
 
 pytestmark = pytest.mark.xdist_group("permissions of the table")
@@ -278,7 +279,7 @@ def use_pools(gke: Gke, step: str) -> None:
 
     client = GkeClient("http://simulator.test", prepare=prepare)
     pools = NodePools(SETTINGS, client, lambda: 30.0, lambda _: (), gke.clock.now)
-    desired = provider(gke).build_desired(*LEADER)
+    desired = build_first(provider(gke), *LEADER)
     if step == "provision_slice":
         pools.create(desired)
     else:

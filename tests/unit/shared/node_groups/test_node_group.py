@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from shared.base.fields import Violation
 from shared.base.names import POOL_LABEL
 from shared.base.slice_names import JOB_LABEL, job_key
+from shared.base.timestamps import parse_duration_s
 from shared.node_groups import node_group
 from shared.node_groups.node_group import (
     InstanceConfig,
@@ -20,7 +21,6 @@ from shared.node_groups.node_group import (
     parse_template_uri,
     resource_name,
 )
-from shared.node_groups.spec import parse_duration_s
 from tests.support.builders import CLUSTER, RESOURCE, group, merge, raw_group, readable, spec
 from tests.support.specs import INVALID_NAMES, VALID_NAMES, Change, config, numbered
 

@@ -15,10 +15,7 @@ from shared.ports.errors import CallError
 from shared.ports.gce.calls import Gce
 from shared.ports.gke import GkeClient
 from shared.ports.kubernetes.cluster import Cluster
-from shared.slices.by_node_group.desired_group import (
-    TEMPLATE_HASH_ANNOTATION,
-    build_desired_slice,
-)
+from shared.slices.by_node_group.desired_group import TEMPLATE_HASH_ANNOTATION
 from shared.slices.by_node_group.provider import GroupSlices
 from shared.slices.by_node_pool.found_pools import read_slice
 from shared.slices.by_node_pool.provider import NodePools
@@ -27,14 +24,12 @@ from tests.support.builders import NOW, merge
 from tests.support.compute import instance_group
 from tests.support.jobset_objects import options, waiting_pod
 from tests.support.reads import Reads
-from tests.support.slices import asked
+from tests.support.slices import asked, build_first, build_group, build_pool
 from tests.unit.shared.slices.by_node_group import objects as groups
 from tests.unit.shared.slices.by_node_pool.objects import SETTINGS, labelled, leader, pool
 
 PATH = SETTINGS.cluster_path
-DESIRED_POOL = NodePools(
-    SETTINGS, cast("GkeClient", None), lambda: 1.0, lambda _: (), lambda: NOW
-).build_desired(*leader())
+DESIRED_POOL = build_pool(*leader(), SETTINGS)
 OWN_POOL = pool()
 UNMANAGED, ELSEWHERE, OTHERS = (
     {**changed, "name": name}
@@ -333,7 +328,7 @@ def test_requests_at_the_same_time_share_the_free_slots() -> None:
 
 # Slices that are TPUNodeGroups
 
-DESIRED_GROUP = build_desired_slice(*asked(waiting_pod()), options())
+DESIRED_GROUP = build_group(*asked(waiting_pod()), options())
 OWN = groups.group()
 FOREIGN = merge(OWN, {"metadata": {"labels": None}})
 
@@ -345,7 +340,7 @@ def group_slices(**answers: Any) -> tuple[GroupSlices, Reads]:
 
 def test_the_group_of_a_job_is_found() -> None:
     provider, _ = group_slices(find_group=OWN, get_jobset_options=options())
-    found = provider.find(provider.build_desired(*asked(waiting_pod())))
+    found = provider.find(build_first(provider, *asked(waiting_pod())))
     assert found == replace(groups.read({}), is_selected=True)
     assert provider.get("default", OWN["metadata"]["name"]) == groups.read({})
 

@@ -11,10 +11,9 @@ import pytest
 from kubernetes.client import V1PodSpec
 
 from functions import provision_slice
-from functions.provision_slice.waiting import find_wait_start
 from shared.frame.plan import NothingToDo
 from shared.slices.kinds import find_leader
-from shared.slices.units import waits
+from shared.slices.units import find_wait_start, waits
 from shared.triggers.message import POD_KIND, Cause, Message
 from shared.triggers.trigger import ObjectTrigger
 from tests.unit.relay.objects import START, held_pod, pod
@@ -58,7 +57,7 @@ def test_a_held_pod_has_waited_since_its_creation() -> None:
     del raw["status"]["conditions"]
     leader = find_leader(raw)
     assert leader is not None
-    assert find_wait_start(leader) == START
+    assert find_wait_start(leader.demand) == START
 
 
 @pytest.mark.parametrize("seconds, is_left", [(0, True), (59, True), (60, False)])

@@ -11,13 +11,16 @@ import yaml
 
 from shared.base.slice_names import job_key
 from shared.node_groups.node_group import InstanceConfig, parse
-from shared.slices.by_node_group.desired_group import build_desired_slice
+from shared.slices import classes
+from shared.slices.by_node_group.provider import read_slice
+from shared.slices.classes import COMPUTE_CLASS
 from shared.slices.kinds.jobset import find_key_violation
 from shared.slices.provider import DesiredSlice
 from shared.slices.units import Demand, InputError, Unit
-from tests.support.builders import CLUSTER, readable
+from tests.support.builders import CLUSTER, NOW, readable
+from tests.support.class_specs import slice_class
 from tests.support.jobset_objects import NAMESPACE, options, selector, waiting_pod
-from tests.support.slices import asked
+from tests.support.slices import asked, build_group
 from tests.support.specs import shapes
 
 NAME = "train-bfcf5ebea76efcf5"
@@ -49,7 +52,7 @@ def build_desired(change: dict[str, Any] | None = None, **template: Any) -> Desi
     violation = find_key_violation(demand, unit)
     if violation:
         raise InputError(violation)
-    return build_desired_slice(demand, unit, options(**template))
+    return build_group(demand, unit, options(**template))
 
 
 def spec(change: dict[str, Any] | None = None, **template: Any) -> Any:
@@ -108,7 +111,7 @@ def test_a_pod_can_request_each_documented_shape(
 ) -> None:
     family, chips = machine_type.split("-")[0], int(machine_type.split("-")[2][0])
     requested = selector(ACCELERATOR_OF[family], topology)
-    one = build_desired_slice(*leader(chips, spec={"nodeSelector": requested}), options())
+    one = build_group(*leader(chips, spec={"nodeSelector": requested}), options())
     manifest = {**one.body, "metadata": {**one.body["metadata"], "uid": "u"}}
     manifest["metadata"]["creationTimestamp"] = "2026-11-20T10:00:00Z"
     group = readable(parse(manifest, CLUSTER))
@@ -119,9 +122,7 @@ def test_a_pod_can_request_each_documented_shape(
 
 
 def test_a_pod_with_eight_chips_gets_a_slice_of_one_host() -> None:
-    one = build_desired_slice(
-        *leader(8, spec={"nodeSelector": selector(topology="2x4")}), options()
-    )
+    one = build_group(*leader(8, spec={"nodeSelector": selector(topology="2x4")}), options())
     assert one.size == "1 host of ct6e-standard-8t (2x4)"
     assert one.body["spec"]["targetSizePolicyMode"] == "INDIVIDUAL"
 
@@ -421,10 +422,10 @@ INPUT_ERRORS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "another zone": (selecting(**{ZONE: "a"}), {}, mismatch(ZONE, "a", f"{ZONE}=us-central1-c")),
     "another architecture": (selecting(**{"kubernetes.io/arch": "arm64"}), {}, mismatch("kubernetes.io/arch", "arm64", "kubernetes.io/arch=amd64", "")),
     "one host": (selecting(**{"kubernetes.io/hostname": "a"}), {}, mismatch("kubernetes.io/hostname", "a", "no such label", "")),
-    "a selector that only GKE can fulfil": (
+    "a class that does not exist": (
         selecting(**{"cloud.google.com/compute-class": "x"}),
         {},
-        mismatch("cloud.google.com/compute-class", "x", "no such label"),
+        "the Pod names the TPUSliceClass x, which does not exist",
     ),
     "a label that has another value in the template": (selecting(team="red"), {"spec": {"nodeLabels": {"team": "blue"}}}, mismatch("team", "red", "team=blue")),
     "an exclusive topology that no Node can have": (
@@ -437,9 +438,7 @@ INPUT_ERRORS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "a missing template": (
         annotated(**{"tpu-functions.dev/slice-template": "big"}),
         {},
-        "the key 'template.big' of the ConfigMap tpu-functions/jobsets is missing: it must be a "
-        "TPUNodeGroup in YAML with project, nodeLocation and instanceConfig, without a name and what "
-        "follows from the Pod, as in examples/jobset-template.yaml",
+        "the Pod names the TPUSliceClass big, which does not exist",
     ),
     "a template with fields of the Pod": (
         {},
@@ -497,15 +496,78 @@ def test_an_impossible_value_of_a_pod_or_a_template_is_an_input_error(
 )
 def test_an_invalid_template_is_reported(text: str, message: str) -> None:
     with pytest.raises(InputError) as raised:
-        build_desired_slice(*leader(), {"template": text})
+        build_group(*leader(), {"template": text})
     assert str(raised.value).startswith(f"{TEMPLATE} {message}")
 
 
 def test_an_annotation_of_the_pod_selects_another_template() -> None:
     change = annotated(**{"tpu-functions.dev/slice-template": "east"})
     east = options(spec={"nodeLocation": "us-east5-b"})["template"]
-    one = build_desired_slice(*leader(**change), {**options(), "template.east": east})
+    one = build_group(*leader(**change), {**options(), "template.east": east})
     assert one.body["spec"]["nodeLocation"] == "us-east5-b"
+
+
+MODELS = [
+    {"zone": "us-east5-b"},
+    {"zone": "us-east5-b", "provisioningModel": "SPOT", "subnetwork": "other"},
+    {"zone": "us-east5-a", "provisioningModel": "RESERVATION_BOUND", "reservation": "r/reservationBlocks/b/reservationSubBlocks/s"},
+    {"zone": "us-east5-a", "provisioningModel": "FLEX_START", "maxRunDuration": "7d", "project": "other-project"},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("candidate", MODELS, ids=lambda one: one.get("provisioningModel", ""))
+def test_a_group_has_the_place_of_its_candidate_and_the_marks_of_its_class(
+    candidate: dict[str, str],
+) -> None:
+    demand, unit = leader()
+    of = classes.parse(slice_class(candidates=[candidate], isDefault=True))
+    one = build_group(demand, unit, {}, of)
+    found = read_slice({**one.body, "metadata": {**one.body["metadata"], "uid": "u"}}, NOW)
+    assert found is not None
+    assert (found.place, found.class_name) == (one.place, "v6e")
+    assert (found.asked, one.shape) == (NOW, ("ct6e-standard-4t", "4x4"))
+    config = one.body["spec"]["instanceConfig"]
+    given = {"project": "my-project", "provisioningModel": "STANDARD", **candidate}
+    spec = {
+        **config,
+        "zone": one.body["spec"]["nodeLocation"],
+        "project": one.body["spec"]["project"],
+    }
+    assert given.items() <= spec.items()
+    assert one.hash == build_group(demand, unit, options()).hash
+
+
+def test_a_pod_of_a_compute_class_gets_its_slice_and_the_label() -> None:
+    demand, unit = leader(spec=selecting(**{COMPUTE_CLASS: "v6e"})["spec"])
+    one = build_group(demand, unit, options(), classes.parse(slice_class()))
+    assert one.body["spec"]["nodeLabels"][COMPUTE_CLASS] == "v6e"
+
+
+FILTERS: dict[str, tuple[dict[str, str], str]] = {
+    "none": ({}, "us-east5-b/STANDARD"),
+    "the zone": ({"topology.kubernetes.io/zone": "us-east5-a"}, "us-east5-a/RESERVATION_BOUND/res-1"),
+    "Spot": ({SPOT: "true"}, "us-east5-b/SPOT"),
+    "the reservation": ({RESERVATION: "res-1"}, "us-east5-a/RESERVATION_BOUND/res-1"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", FILTERS.values(), ids=FILTERS)
+def test_the_selectors_of_a_pod_leave_the_candidates_that_fit(
+    case: tuple[dict[str, str], str],
+) -> None:
+    selected, key = case
+    demand, unit = leader(spec=selecting(**selected)["spec"])
+    one = build_group(demand, unit, {}, classes.parse(slice_class(isDefault=True)))
+    assert one.place.key == f"my-project:{key}"
+
+
+def test_a_pod_that_no_candidate_fits_is_told_what_is_wrong_with_each() -> None:
+    demand, unit = leader(spec=selecting(**{RESERVATION: "res-2"})["spec"])
+    candidates = [{"zone": "us-east5-b"}, {"zone": "us-east5-a"}]
+    with pytest.raises(InputError, match="the Pod selects the reservation res-2"):
+        build_group(
+            demand, unit, {}, classes.parse(slice_class(candidates=candidates, isDefault=True))
+        )
 
 
 def test_the_labels_and_annotations_of_the_template_are_copied() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from shared.base.reasons import Reason, find_advice
 from shared.base.timestamps import render_time
-from shared.slices.by_node_group.desired_group import TEMPLATE_HASH_ANNOTATION, build_desired_slice
+from shared.slices.by_node_group.desired_group import TEMPLATE_HASH_ANNOTATION
 from shared.slices.by_node_group.provider import (
     LOST_AFTER,
     RESTORED_WITHIN,
@@ -23,7 +23,7 @@ from shared.slices.provider import Slice, SliceState
 from shared.slices.units import Unit
 from tests.support.builders import NOW, merge
 from tests.support.jobset_objects import options, waiting_pod
-from tests.support.slices import asked
+from tests.support.slices import asked, build_group
 from tests.unit.shared.slices.by_node_group.objects import SINCE, group, read
 
 MOMENT = datetime(2026, 11, 20, 9, 30, tzinfo=UTC)
@@ -264,8 +264,7 @@ def test_a_failed_group_of_another_template_has_an_outdated_template(
     change, is_outdated = case
     demand, unit = asked(waiting_pod())
     assert (
-        has_outdated_template(group(**change), build_desired_slice(demand, unit, options()))
-        is is_outdated
+        has_outdated_template(group(**change), build_group(demand, unit, options())) is is_outdated
     )
 
 
@@ -300,7 +299,7 @@ def test_a_pod_selects_a_group_only_if_the_group_has_the_required_labels(
 ) -> None:
     change, existing_labels, is_expected = case
     demand, unit = asked(waiting_pod(**change))
-    desired = build_desired_slice(demand, unit, options(spec={"nodeLabels": {"rack": "a"}}))
+    desired = build_group(demand, unit, options(spec={"nodeLabels": {"rack": "a"}}))
     found = merge(desired.body, {"spec": {"nodeLabels": existing_labels}})
     assert is_selected(found, desired) is is_expected
 

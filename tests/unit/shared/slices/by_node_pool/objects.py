@@ -9,13 +9,10 @@ import yaml
 
 from shared.base.environment import Variables
 from shared.ports.gke_settings import GkeSettings, read_gke_settings
-from shared.slices.by_node_pool.desired_pool import (
-    build_desired_slice,
-)
 from shared.slices.selectors import SPOT
 from shared.slices.units import Demand, Unit
 from tests.support.builders import DATA
-from tests.support.slices import asked
+from tests.support.slices import asked, build_pool
 
 DOCUMENT: dict[str, Any] = yaml.safe_load((DATA / "tpu_provisioner.yaml").read_text())
 POD: dict[str, Any] = DOCUMENT["fixtures"]["pod"]
@@ -54,6 +51,7 @@ def pod(**change: Any) -> dict[str, Any]:
             "name": POD["name"],
             "namespace": change.get("namespace", POD["namespace"]),
             "uid": "pod-uid",
+            "creationTimestamp": "2026-11-20T09:59:00Z",
             "labels": maps["labels"],
             "annotations": maps["annotations"],
             "ownerReferences": [change.get("owner", POD["owner"])],
@@ -79,7 +77,7 @@ def leader(**change: Any) -> tuple[Demand, Unit]:
 
 
 def body(settings: GkeSettings = SETTINGS, **change: Any) -> dict[str, Any]:
-    return dict(build_desired_slice(*leader(**change), settings).body)
+    return dict(build_pool(*leader(**change), settings).body)
 
 
 def pool(**change: Any) -> dict[str, Any]:

@@ -20,7 +20,6 @@ from shared.slices.by_node_pool.desired_pool import (
     NETWORKS,
     POOL_GENERATIONS,
     SERVICE_ACCOUNT,
-    build_desired_slice,
     count_nodes,
     get_generation,
     make_hash,
@@ -33,12 +32,14 @@ from shared.slices.by_node_pool.found_pools import (
     read_found,
     read_slice,
 )
-from shared.slices.classes import Place
+from shared.slices.classes import Place, SliceClass, parse
 from shared.slices.kinds.jobset import find_key_violation
 from shared.slices.provider import NameConflict, Slice, SliceState
 from shared.slices.selectors import COPY_LABELS, SPOT
 from shared.slices.units import InputError, Unit
 from tests.support.builders import DATA
+from tests.support.class_specs import slice_class
+from tests.support.slices import build_pool
 from tests.unit.shared.slices.by_node_pool.objects import (
     DOCUMENT,
     ENVIRONMENT,
@@ -62,7 +63,7 @@ def get_input_error(settings: GkeSettings = SETTINGS, **change: Any) -> str:
     if violation:
         return violation
     with pytest.raises(InputError) as raised:
-        build_desired_slice(*leader(**change), settings)
+        build_pool(*leader(**change), settings)
     return str(raised.value)
 
 
@@ -188,13 +189,11 @@ def test_a_pool_is_requested_with_these_fields() -> None:
 
 
 def test_a_desired_slice_has_owner_size_and_hash() -> None:
-    desired = build_desired_slice(*leader(), SETTINGS)
+    desired = build_pool(*leader(), SETTINGS)
     assert desired.unit == Unit("JobSet", "default", "jobset-test", "jobset-test-job-1-0")
     assert desired.size == "512 hosts of ct5p-hightpu-4t (8x16x16)"
     assert desired.hash == desired.body["config"]["labels"][HASH]
-    single = build_desired_slice(
-        *leader(node_selector=_selector("tpu-v6e-slice", "2x4"), tpu=8), SETTINGS
-    )
+    single = build_pool(*leader(node_selector=_selector("tpu-v6e-slice", "2x4"), tpu=8), SETTINGS)
     assert single.size == "1 host of ct6e-standard-8t (2x4)"
 
 
@@ -679,9 +678,9 @@ def test_a_name_has_64_bits_of_the_jobs_key(row: str, jobset: str, name: str) ->
 def test_the_key_of_a_job_and_the_name_of_its_slice_are_kept_over_restarts() -> None:
     assert job_key("default", "test-job") == ROWS["name-job-key-algorithm"]["expect"]["job_key"]
     again = {"jobset.sigs.k8s.io/restart-attempt": "3"}
-    assert build_desired_slice(
-        *leader(labels=again, annotations=again), SETTINGS
-    ) == build_desired_slice(*leader(), SETTINGS)
+    assert build_pool(*leader(labels=again, annotations=again), SETTINGS) == build_pool(
+        *leader(), SETTINGS
+    )
 
 
 @pytest.mark.conformance("name-collision-in-one-jobset", "name-collision-two-jobsets")
@@ -743,7 +742,7 @@ HASHES: list[tuple[str, Callable[[], str], Callable[[], str], bool]] = [
 
 
 def _hash(settings: GkeSettings = SETTINGS, **change: Any) -> str:
-    return build_desired_slice(*leader(**change), settings).hash
+    return build_pool(*leader(**change), settings).hash
 
 
 @pytest.mark.conformance(
@@ -798,6 +797,64 @@ def test_the_candidate_of_a_pool_is_read_from_its_fields(
     assert read == place
     assert read is not None
     assert read.max_run == place.max_run
+
+
+NODE_POOL = {
+    "serviceAccount": "tpu-nodes@my-project.iam.gserviceaccount.com",
+    "tags": ["tpu"],
+    "additionalNetworks": [{"network": "n", "subnetwork": "s"}],
+    "maxPodsPerNode": 30,
+    "secureBoot": False,
+    "secondaryDisk": "image",
+}
+POOL_PLACES: list[dict[str, str]] = [
+    {"zone": "us-east5-b"},
+    {"zone": "us-east5-b", "provisioningModel": "SPOT"},
+    {"zone": "us-east5-c", "provisioningModel": "RESERVATION_BOUND", "reservation": "r/reservationBlocks/b"},
+    {"zone": "us-east5-c", "provisioningModel": "FLEX_START", "maxRunDuration": "1h"},
+]  # fmt: skip
+
+
+def of_class(*candidates: dict[str, str]) -> SliceClass:
+    change: dict[str, Any] = {"template": None, "nodePool": NODE_POOL, "candidates": [*candidates]}
+    return parse(slice_class(isDefault=True, **change))
+
+
+@pytest.mark.parametrize("candidate", POOL_PLACES, ids=lambda one: one.get("provisioningModel", ""))
+def test_a_pool_has_the_place_of_its_candidate_and_the_properties_of_its_class(
+    candidate: dict[str, str],
+) -> None:
+    one = build_pool(*leader(tolerations=[TOLERATION]), SETTINGS, of_class(candidate))
+    found = read_slice({**one.body, "status": "RUNNING"})
+    assert (found.place, found.class_name) == (one.place, "v6e")
+    assert found.asked is not None
+    config = one.body["config"]
+    assert (config["serviceAccount"], config["tags"]) == (NODE_POOL["serviceAccount"], ["tpu"])
+    assert config["shieldedInstanceConfig"] == {"enableIntegrityMonitoring": True}
+    assert config["secondaryBootDisks"][0]["diskImage"] == "image"
+    assert config.get("maxRunDuration") == ("3600s" if "maxRunDuration" in candidate else None)
+    assert one.body["maxPodsConstraint"] == {"maxPodsPerNode": 30}
+    assert one.body["networkConfig"] == {
+        "additionalNodeNetworkConfigs": NODE_POOL["additionalNetworks"]
+    }
+    assert one.hash == build_pool(*leader(), SETTINGS).hash
+
+
+def test_a_spot_candidate_is_left_out_for_a_pod_that_does_not_tolerate_it() -> None:
+    both = of_class({"zone": "us-east5-b", "provisioningModel": "SPOT"}, {"zone": "us-east5-c"})
+    assert build_pool(*leader(), SETTINGS, both).place == Place("us-east5-c")
+    with pytest.raises(InputError, match="would have the taint cloud"):
+        build_pool(*leader(), SETTINGS, of_class(POOL_PLACES[1]))
+
+
+def test_a_pod_that_no_candidate_fits_is_told_why_each_does_not() -> None:
+    both = of_class(POOL_PLACES[1], {"zone": "us-east5-c"})
+    selected = {**leader()[0].selector, "topology.kubernetes.io/zone": "us-east5-x"}
+    with pytest.raises(InputError) as raised:
+        build_pool(*leader(node_selector=selected), SETTINGS, both)
+    assert str(raised.value).startswith(
+        "none of the 2 candidates of TPUSliceClass v6e fits the Pod: us-east5-b/SPOT: "
+    )
 
 
 def test_the_class_of_a_pool_and_when_its_pod_began_to_wait_are_read_from_labels() -> None:
@@ -864,7 +921,7 @@ def test_the_message_of_a_failed_pool_contains_each_error_once() -> None:
 
 
 def test_a_pool_is_read_as_the_slice_that_was_requested() -> None:
-    desired = build_desired_slice(*leader(), SETTINGS)
+    desired = build_pool(*leader(), SETTINGS)
     found = read_found(pool(), desired)
     assert found == Slice(
         desired.name,
@@ -898,13 +955,13 @@ def test_the_hash_of_a_pool_is_read_from_its_label() -> None:
 def test_a_pool_with_the_name_and_another_owner_is_a_name_conflict(
     found: dict[str, Any], owner: str
 ) -> None:
-    desired = build_desired_slice(*leader(), SETTINGS)
+    desired = build_pool(*leader(), SETTINGS)
     assert read_found(found, desired) == NameConflict("jobset-test-78c32d3b806d5259", owner)
 
 
 def test_a_pod_that_selects_its_pool_by_name_does_not_select_an_older_pool() -> None:
     selected = {"cloud.google.com/gke-nodepool": "jobset-test-78c32d3b806d5259"}
-    desired = build_desired_slice(*leader(node_selector=selected), SETTINGS)
+    desired = build_pool(*leader(node_selector=selected), SETTINGS)
     current = read_found({**desired.body, "status": "RUNNING"}, desired)
     older = read_found({**desired.body, "name": "jobset-test-75973"}, desired)
     assert isinstance(current, Slice)
@@ -933,7 +990,7 @@ def test_a_pod_selects_a_pool_only_if_the_pool_has_the_required_labels(
     case: tuple[dict[str, Any], dict[str, str | None], bool], name: str
 ) -> None:
     change, existing_labels, is_expected = case
-    desired = build_desired_slice(*leader(**change), SETTINGS)
+    desired = build_pool(*leader(**change), SETTINGS)
     found = json.loads(json.dumps({**desired.body, "status": "RUNNING"}))
     found["name"] = name or desired.name
     labels = {**found["config"]["labels"], **existing_labels}
@@ -974,7 +1031,7 @@ def test_the_owner_of_a_pool_of_tpu_provisioner_is_read_from_its_labels(
 def test_a_pool_of_tpu_provisioner_is_the_jobs_although_a_copied_label_names_another_jobset(
     copied: dict[str, str],
 ) -> None:
-    desired = build_desired_slice(*leader(), SETTINGS)
+    desired = build_pool(*leader(), SETTINGS)
     labels = {**desired.body["config"]["labels"], **copied}
     name = older_name(desired.unit)
     found = {**desired.body, "name": name, "config": {**desired.body["config"], "labels": labels}}
