@@ -127,6 +127,7 @@ install() {
   kubectl apply --kustomize "$overlay"
   check_rollouts
   check_policy
+  print_class
   print_heading "Terraform's outputs" && tf output
   check_label_node
   print_heading "Installed; all checks succeeded"
@@ -246,6 +247,21 @@ check_policy() {
     sleep 1
   done
   fail "the admission policy on Secrets has no effect after $tries attempts: $answer; see kubectl get validatingadmissionpolicies, and run this again"
+}
+
+# For this release, slices are also made from the template in the ConfigMap jobsets, or from node_pools.
+print_class() {
+  local class
+  [ -n "$jobsets" ] && [ -z "$(kubectl get tpusliceclasses --output=name 2>/dev/null)" ] || return 0
+  if [ "$jobsets" = gke ]; then class=$(tf output -raw slice_class)
+  else
+    class=$(kubectl --namespace=tpu-functions get configmap jobsets --output=jsonpath='{.data.template}' | sed '/^apiVersion:/d; /^kind:/d; s/^/    /')
+    [ -n "$class" ] || return 0
+    class=$'apiVersion: tpu-functions.dev/v1alpha1\nkind: TPUSliceClass\nmetadata:\n  name: default\nspec:\n  isDefault: true\n  template:\n'$class
+  fi
+  print_heading "The next release makes slices from TPUSliceClasses only, and there is none. Apply this one (docs/reference/tpusliceclass.md):"
+  echo "$class"
+  [ "$jobsets" = gke ] || echo "Then delete the template: kubectl -n tpu-functions patch configmap jobsets --type=json -p '[{\"op\": \"remove\", \"path\": \"/data/template\"}]'"
 }
 
 # Sends label_node a message about an absent group: its log line shows that it has called the cluster. An

@@ -13,15 +13,16 @@ resource "google_service_account" "step" {
 # One role for each step: for Compute Engine in each served project, for node pools in the cluster's project.
 
 locals {
+  serves_slices = var.jobset_provider == "tpu-node-group"
   step_permissions = {
     for step in local.steps : step => setunion(
-      keys(local.permissions[step].project),
+      keys(local.permissions[step][local.serves_slices && contains(local.jobset_steps, step) ? "served" : "project"]),
       lookup(var.extra_permissions, step, []),
     )
   }
   step_roles = {
     for pair in setunion(
-      setproduct(local.served_projects, setsubtract(local.steps, local.jobset_steps)),
+      setproduct(local.served_projects, local.serves_slices ? local.steps : setsubtract(local.steps, local.jobset_steps)),
       setproduct(local.node_pool_projects, local.jobset_steps),
     ) : join("/", pair) => { project = pair[0], step = pair[1] }
     if length(local.step_permissions[pair[1]]) > 0
@@ -34,7 +35,7 @@ resource "google_project_iam_custom_role" "step" {
   project     = each.value.project
   role_id     = replace("${var.name_prefix}_${each.value.step}", "-", "_")
   title       = "${var.name_prefix} ${local.slugs[each.value.step]}"
-  description = "Permissions of ${each.value.step} of tpu-functions on ${contains(local.jobset_steps, each.value.step) ? "GKE" : "Compute Engine"}"
+  description = "Permissions of ${each.value.step} of tpu-functions on ${contains(local.jobset_steps, each.value.step) && !local.serves_slices ? "GKE" : "Compute Engine"}"
   permissions = local.step_permissions[each.value.step]
 
   depends_on = [time_sleep.apis]

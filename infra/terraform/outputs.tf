@@ -84,6 +84,37 @@ output "inject_token_user" {
   value       = lookup(local.users, "inject-token", "system:serviceaccount:${local.namespace}:inject-token")
 }
 
+output "slice_class" {
+  description = "With jobset_provider `gke`: a TPUSliceClass with the settings of `node_pools`, to apply to the cluster. Without `node_pools.zone`, add candidates. Null otherwise."
+  value = one([for pools in local.node_pools : yamlencode({
+    apiVersion = "tpu-functions.dev/v1alpha1"
+    kind       = "TPUSliceClass"
+    metadata   = { name = "default" }
+    spec = {
+      isDefault = true
+      nodePool = merge(
+        {
+          for name, value in {
+            zone           = pools.zone
+            serviceAccount = pools.service_account
+            secondaryDisk  = pools.secondary_disk
+            diskType       = pools.disk_type
+            bootDiskKmsKey = pools.boot_disk_kms_key
+          } : name => value if value != ""
+        },
+        {
+          tags                = pools.tags
+          podToNodeLabels     = pools.pod_to_node_labels
+          additionalNetworks  = pools.additional_networks
+          secureBoot          = pools.secure_boot
+          confidentialStorage = pools.confidential_storage
+          maxPodsPerNode      = pools.max_pods_per_node
+        },
+      )
+    }
+  })])
+}
+
 output "relay_settings" {
   description = "The overlay's ConfigMap `relay`."
   value       = local.relay_settings

@@ -214,7 +214,7 @@ variable "cluster_identity" {
 }
 
 variable "extra_permissions" {
-  description = "Additional permissions by step, in the served projects (for provision_slice and release_slice: in the project of `node_pools`). Use it if Google requires more than it documents, or for your own templates (such as `compute.images.useReadOnly`)."
+  description = "Additional permissions by step, in the served projects (for provision_slice and release_slice with `node_pools`: in its project). Use it if Google requires more than it documents, or for your own templates (such as `compute.images.useReadOnly`)."
   type        = map(list(string))
   default     = {}
 

@@ -96,7 +96,11 @@ _WHERE = {
     "subnetwork": "subnets of a Shared VPC",
     "node_service_account": "the service accounts of the Nodes",
 }
-_WHERE_OF_JOBSETS = {**_WHERE, "project": "the project of the cluster with the node pools"}
+_WHERE_OF_JOBSETS = {
+    **_WHERE,
+    "project": "the project of the cluster with the node pools",
+    "served": "each served project, with TPUNodeGroups as slices",
+}
 
 
 def render() -> str:

@@ -402,8 +402,13 @@ run "jobset_provider_tpu_node_group" {
   }
 
   assert {
-    condition     = length(google_logging_project_sink.step) == 4 && length(google_project_iam_custom_role.step) == 6 && length(google_service_account_iam_member.node) == 0 && length(google_project_service.this) == 10
-    error_message = "With tpu-node-group, no additional sinks, roles or APIs must be planned."
+    condition     = length(google_logging_project_sink.step) == 4 && length(google_project_iam_custom_role.step) == 7 && length(google_service_account_iam_member.node) == 0 && length(google_project_service.this) == 10
+    error_message = "With tpu-node-group, no additional sinks and APIs must be planned, and one role."
+  }
+
+  assert {
+    condition     = toset(google_project_iam_custom_role.step["my-project/provision_slice"].permissions) == toset(["compute.instanceGroupManagers.get"]) && output.slice_class == null
+    error_message = "With tpu-node-group, provision_slice must be able to read MIGs, and nothing else; the class follows from the ConfigMap."
   }
 
   assert {
@@ -434,7 +439,7 @@ run "slice_workloads_adds_one_component" {
   }
 
   assert {
-    condition     = length(google_cloudfunctions2_function.step) == 9 && length(google_pubsub_topic.step) == 9 && length(google_project_iam_custom_role.step) == 6
+    condition     = length(google_cloudfunctions2_function.step) == 9 && length(google_pubsub_topic.step) == 9 && length(google_project_iam_custom_role.step) == 7
     error_message = "With slice_workloads, Terraform must plan nothing more than with jobset_provider."
   }
 }
@@ -526,5 +531,22 @@ run "jobset_provider_gke" {
   assert {
     condition     = yamldecode(output.component).components == ["../../../components/jobsets", "../../../components/without-device-plugin"]
     error_message = "With gke, the component must list jobsets and without-device-plugin only."
+  }
+
+  assert {
+    condition = yamldecode(output.slice_class).kind == "TPUSliceClass" && jsonencode(yamldecode(output.slice_class).spec) == jsonencode({
+      isDefault = true
+      nodePool = {
+        zone                = "us-east5-ai1b"
+        serviceAccount      = "tpu-nodes@gke-home.iam.gserviceaccount.com"
+        tags                = ["tpu", "internal"]
+        podToNodeLabels     = ["team", "example.com/team"]
+        additionalNetworks  = [{ network = "dcn", subnetwork = "dcn-a" }, { network = "gpu", subnetwork = "gpu-a" }]
+        secureBoot          = true
+        confidentialStorage = true
+        maxPodsPerNode      = 15
+      }
+    })
+    error_message = "The class must have the settings of node_pools, without those that are empty."
   }
 }

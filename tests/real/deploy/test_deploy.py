@@ -557,6 +557,32 @@ def test_the_steps_of_jobsets_get_their_permissions_in_the_cluster(
             assert allowed.stdout.strip() == answer, (name, verb, resource)
 
 
+def test_the_template_of_former_versions_is_printed_as_a_class_until_there_is_one(
+    tmp_path: Path, own_control_plane: OwnControlPlane
+) -> None:
+    example = Path(__file__).parents[3] / "examples" / "jobset-template.yaml"
+    heading, end = "Apply this one (docs/reference/tpusliceclass.md):\n", "Then delete the template"
+    kubectl = own_control_plane.run_kubectl
+    kubectl("apply", "--server-side", "-f", str(get_jobset_crd()))
+    with installer(tmp_path, own_control_plane, JOBSETS) as deploy:
+        deploy.settings.jobset_provider = "tpu-node-group"
+
+        def print_class() -> str:
+            with simulated_kubelet(deploy.plane):
+                ran = deploy.run("--yes", "--images", "example.test/tpu:1", "prod")
+            assert ran.code == 0, ran.output
+            assert (heading in ran.output) is (end in ran.output)
+            return ran.output.partition(heading)[2].partition(end)[0]
+
+        assert print_class() == ""
+        patch = f"--patch-file={example}"
+        kubectl("--namespace=tpu-functions", "patch", "configmap", "jobsets", patch)
+        applied = kubectl("apply", "--validate=strict", "--filename=-", stdin=print_class())
+        assert applied.stdout == "tpusliceclass.tpu-functions.dev/default created\n", applied.stderr
+        assert print_class() == ""
+        kubectl("delete", "tpusliceclass", "default")
+
+
 def test_functions_that_cannot_reach_the_cluster_are_reported_at_the_end(
     installed: Installer,
 ) -> None:

@@ -18,7 +18,7 @@ from tests.unit.infra.terraform.terraform_module import read, read_permissions
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "threat-model.md").read_text()
 PERMISSIONS = read_permissions()
-SCOPES = ("project", "named", "vm_service_account", "subnetwork", "node_service_account")
+SCOPES = ("project", "served", "named", "vm_service_account", "subnetwork", "node_service_account")
 ROLE = re.compile(r"(?:tpu-functions-)?(.*?)(?:-jobsets|-node-groups|-workloads)?")
 FOR_ALL = {"get namespaces", "create get patch events"}
 """The grants of all identities; one line on the page lists them."""

@@ -324,7 +324,7 @@ def test_the_permissions_table_has_the_steps_and_the_relay() -> None:
     assert PERMISSIONS.keys() == {*ROUTES, "relay", "cluster_project"}
     places = {"project", "named", "vm_service_account", "subnetwork", "stolen", "topics"}
     assert all(PERMISSIONS[step].keys() == places for step in STEPS)
-    places |= {"node_service_account"}
+    places |= {"node_service_account", "served"}
     assert all(PERMISSIONS[step].keys() == places for step in SLICE_STEPS)
 
 
@@ -347,7 +347,8 @@ def test_roles_grant_the_permissions_of_the_table_and_those_that_the_user_adds()
     role = module["google_project_iam_custom_role.step"]
     assert role["permissions"] == "${local.step_permissions[each.value.step]}"
     granted = module.locals["step_permissions"]
-    assert "keys(local.permissions[step].project)" in granted
+    served = 'local.serves_slices && contains(local.jobset_steps, step) ? "served" : "project"'
+    assert f"keys(local.permissions[step][{served}])" in granted
     assert "var.extra_permissions" in granted
     assert not re.search(
         r"\b(compute|container)[.]",
