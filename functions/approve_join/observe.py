@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
@@ -21,6 +21,8 @@ from shared.ports.kubernetes.nodes import parse_node
 
 SECONDS_FOR_WRITING = 15.0
 """Reading leaves so many seconds for writing."""
+SECONDS_FOR_VMS = 5.0
+"""Reading requests leaves so many more for reading VMs."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,7 @@ class Candidate:
     instance: Instance | None = None
     has_node: bool = False
     """Whether a Node records that the VM has joined: its token is spent."""
-    error: CallError | None = None
+    error: CallError | OutOfTimeError | None = None
     """The error if the group or the VM could not be read."""
 
     @property
@@ -59,6 +61,14 @@ class Candidate:
         whose = f"VM {request.token_vm}" if request.token_vm else "no VM"
         return f"it is for the Node of VM {vm}, and its token belongs to {whose}"
 
+    @property
+    def group_of_vm(self) -> NodeGroup | None:
+        """The group, if the request may be approved, so that its VM is read."""
+        group = self.group
+        if not isinstance(group, NodeGroup) or group.deleting is not None or not self.is_served:
+            return None
+        return None if self.violation or self.request.is_decided else group
+
 
 @dataclass(frozen=True)
 class ObservedRequests:
@@ -73,32 +83,35 @@ class ObservedRequests:
 
 
 def observe(work: Work) -> ObservedRequests:
-    """Read each request, its group and its VM, as long as time for writing is left.
+    """Read each request and its group, then the VMs, as long as time for writing is left.
 
     The first request is always read, so that messages about the rest do not follow each other forever.
     """
-    candidates: list[Candidate] = []
+    found: list[Candidate] = []
     errors: list[CallError | OutOfTimeError] = []
-    names = work.trigger.requests
+    names, unread = work.trigger.requests, tuple[str, ...]()
     cache = Cache(work)
-    with work.reserve(SECONDS_FOR_WRITING):
+    with work.reserve(SECONDS_FOR_WRITING + SECONDS_FOR_VMS):
         for index, name in enumerate(names):
             if index and not work.has_time():
-                found, unread = tuple(candidates), names[index:]
-                return ObservedRequests(found, unread, work.is_repetition, tuple(errors))
+                unread = names[index:]
+                break
             try:
-                candidate = find_candidate(work, cache, name)
+                candidate = _find_candidate(work, cache, name)
             except (CallError, OutOfTimeError) as error:
                 errors.append(error)
                 continue
             if candidate is not None:
-                candidates.append(candidate)
-    return ObservedRequests(tuple(candidates), errors=tuple(errors))
+                found.append(candidate)
+    with work.reserve(SECONDS_FOR_WRITING):
+        cache.list_instances(found)
+        candidates = tuple(_add_vm(cache, one) for one in found)
+    return ObservedRequests(candidates, unread, work.is_repetition, tuple(errors))
 
 
-def find_candidate(work: Work, cache: Cache, name: str) -> Candidate | None:
-    """Read a request, the group of its token's owner and, if it may be approved, the VM. ``None`` if the
-    request is gone or not by our token."""
+def _find_candidate(work: Work, cache: Cache, name: str) -> Candidate | None:
+    """Read a request and the group of its token's owner. ``None`` if the request is gone or not by our
+    token."""
     raw = work.cluster.find_signing_request(name)
     request = find_signing_request(raw) if raw is not None else None
     if raw is None or request is None:
@@ -107,22 +120,26 @@ def find_candidate(work: Work, cache: Cache, name: str) -> Candidate | None:
         return Candidate(request, Subject(""))
     candidate = Candidate(request, read_subject(raw), raw)
     resource_name = find_resource_name(request.token_vm)
-    if not resource_name:
+    try:
+        group = cache.find_group(resource_name) if resource_name else None
+    except (CallError, OutOfTimeError) as error:
+        return replace(candidate, error=error)
+    if group is None:
+        return candidate
+    is_served = not isinstance(group, NodeGroup) or work.settings.serves(group.spec.project)
+    return replace(candidate, group=group, status=status.parse_of(group), is_served=is_served)
+
+
+def _add_vm(cache: Cache, candidate: Candidate) -> Candidate:
+    """Add the VM of the Node, and whether it has joined, if the request may be approved."""
+    group = candidate.group_of_vm
+    if group is None:
         return candidate
     try:
-        group = cache.find_group(resource_name)
-        if group is not None:
-            candidate = replace(candidate, group=group, status=status.parse_of(group))
-        if not isinstance(group, NodeGroup) or group.deleting is not None:
-            return candidate
-        if candidate.violation or request.is_decided:
-            return candidate
-        if not work.settings.serves(group.spec.project):
-            return replace(candidate, is_served=False)
         instance = cache.find_instance(group, candidate.node_vm)
         may_have_joined = candidate.status.counts.joined > 0
         proved_ids = cache.list_proved_ids(group) if instance and may_have_joined else ()
-    except CallError as error:
+    except (CallError, OutOfTimeError) as error:
         return replace(candidate, error=error)
     has_node = instance is not None and instance.id in proved_ids
     return replace(candidate, instance=instance, has_node=has_node)
@@ -136,6 +153,23 @@ class Cache:
         self._found: dict[str, AnyGroup | None] = {}
         self._instances: dict[str, Instance | None] = {}
         self._proved_ids: dict[str, frozenset[str]] = {}
+
+    def list_instances(self, candidates: Iterable[Candidate]) -> None:
+        """Read the VMs of several requests from one list for each zone. The list may lag: a VM that
+        does not hold the request's token in it is read by name."""
+        tokens: dict[tuple[str, str], dict[str, str]] = {}
+        for one in candidates:
+            if one.group_of_vm is not None:
+                spec = one.group_of_vm.spec
+                tokens.setdefault((spec.project, spec.zone), {})[one.node_vm] = one.request.token_id
+        for place, of_vm in tokens.items():
+            if len(of_vm) == 1:
+                continue
+            with self._work.best_effort():
+                for vm in self._work.gce.list_instances_named(*place, of_vm):
+                    token = find_token(vm.metadata, self._work.now)
+                    if token is not None and token.id == of_vm[vm.name]:
+                        self._instances[vm.name] = vm
 
     def find_instance(self, group: NodeGroup, vm: str) -> Instance | None:
         """The VM in the group's project and zone. A VM's name is unique: it contains the group's."""

@@ -498,7 +498,7 @@ def test_a_renewal_by_a_joined_kubelet_is_left_to_the_cluster() -> None:
 
 @pytest.mark.parametrize(
     "verb, part",
-    [("GET", "/instances/"), ("PUT", "/approval")],
+    [("GET", "/instances"), ("PUT", "/approval")],
     ids=["VM not read", "not approved"],
 )
 def test_an_error_of_approve_join_is_reported_at_its_vm_and_not_as_a_join_timeout(

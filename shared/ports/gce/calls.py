@@ -6,7 +6,7 @@ retries are off (Pub/Sub retries, and the budget counts). Methods return small v
 list is a call of its own, with a deadline and a count of its own.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
@@ -167,7 +167,13 @@ class Gce:
 
     def list_instances(self, project: str, zone: str, group: str) -> tuple[Instance, ...]:
         """The VMs with names of this managed instance group. The list may lag by seconds."""
-        named = f'name eq "{group}-[a-z0-9]{{4}}"'
+        return self.list_instances_named(project, zone, (f"{group}-[a-z0-9]{{4}}",))
+
+    def list_instances_named(
+        self, project: str, zone: str, names: Iterable[str]
+    ) -> tuple[Instance, ...]:
+        """The VMs whose names match one of these expressions. The list may lag by seconds."""
+        named = f'name eq "({"|".join(names)})"'
         request = {"project": project, "zone": zone, "filter": named, "max_results": PAGE_SIZE}
         pages = self._pages("instances", "list", **request)
         return tuple(parse_instance(instance) for page in pages for instance in page.items)

@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, cast
 
@@ -19,6 +20,7 @@ from shared.base.names import VM_ID_LABEL
 from shared.frame.execution import execute
 from shared.frame.plan import Work
 from shared.node_groups import node_group
+from shared.node_groups.bootstrap import Token
 from shared.node_groups.status import Counts, Status
 from shared.ports.errors import CallError, OutOfTimeError
 from shared.ports.gce.calls import Gce
@@ -141,6 +143,55 @@ def test_a_group_and_a_vm_are_read_once_for_many_requests() -> None:
         "list_recent_groups_named": 1,
         "find_instance": 1,
     }
+
+
+HELD, OTHERS = Token("abcdef", "x" * 16, NOW), Token("zzzzzz", "x" * 16, NOW)
+ALL = [f"{RESOURCE}-{number:04}" for number in range(3)]
+VMS = {name: instance(name, token=HELD) for name in ALL}
+LISTS: dict[str, tuple[Any, list[str]]] = {
+    "all": ([*VMS.values()], []),
+    "not the last one": ([*VMS.values()][:2], ALL[2:]),
+    "the last one with another token": ([*[*VMS.values()][:2], instance(ALL[2], token=OTHERS)], ALL[2:]),
+    "the last one before it had a token": ([*[*VMS.values()][:2], instance(ALL[2])], ALL[2:]),
+    "nothing, because the list is rejected": (FORBIDDEN, ALL),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", LISTS.values(), ids=LISTS)
+def test_the_vms_of_a_message_are_read_from_one_list_and_by_name_what_it_lacks(
+    case: tuple[Any, list[str]],
+) -> None:
+    listed, by_name = case
+    requests = {f"csr-{vm}": raw_request(pem(kubelets(vm)), owner=f"{vm}:42") for vm in ALL}
+    read: list[str] = []
+
+    def find(_project: str, _zone: str, name: str) -> Any:
+        read.append(name)
+        return VMS[name]
+
+    answers = {"list_instances_named": listed, "find_instance": find}
+    work, reads = joining(*requests, find_signing_request=requests.__getitem__, **answers)
+    observed = observe(work)
+    assert [one.instance for one in observed.candidates] == [*VMS.values()]
+    assert (reads.calls.count("list_instances_named"), read) == (1, by_name)
+    assert observed.errors == ()
+
+
+def test_reading_requests_leaves_time_for_their_vms_and_for_writing() -> None:
+    kept, left = [0.0], dict[str, float]()
+
+    @contextmanager
+    def reserve(seconds: float) -> Iterator[None]:
+        kept.append(seconds)
+        yield
+        kept.pop()
+
+    def read(what: str, answer: Any) -> Any:
+        return lambda *_: (left.setdefault(what, kept[-1]), answer)[1]
+
+    answers = {"find_signing_request": read("request", RAW), "find_instance": read("VM", None)}
+    observe(replace(joining(**answers)[0], reserve=reserve))
+    assert left == {"request": 20.0, "VM": 15.0}
 
 
 @pytest.mark.parametrize("error", [FORBIDDEN, OutOfTimeError("slow")])
