@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from replay.text import printable
+from shared.base.names import JOBSET_KIND
 
 COMPLETER = "kubectl_complete-tng"
 """What kubectl runs to complete the words after ``kubectl tng``: a link to the program."""
@@ -26,7 +27,7 @@ def complete_groups(incomplete: str) -> list[str]:
 def complete_jobsets_too(ctx: Any, incomplete: str) -> list[str]:
     """The cluster's TPUNodeGroups, or its JobSets where ``--jobset`` is given."""
     if ctx.params.get("is_jobset"):
-        return _complete(incomplete, lambda cluster: cluster.list_jobsets())
+        return _complete(incomplete, lambda cluster: cluster.list_owners(JOBSET_KIND))
     return complete_groups(incomplete)
 
 

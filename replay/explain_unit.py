@@ -60,7 +60,7 @@ class UnitExplanation:
 def explain_jobset(deps: Dependencies, namespace: str, name: str) -> UnitExplanation:
     """Observe a JobSet as both steps would. Raises `ReplayError` if there is nothing, `CallError`."""
     _check_provider(deps)
-    jobset = deps.open_cluster().find_jobset(namespace, name)
+    jobset = deps.open_cluster().find_owner(JOBSET_KIND, namespace, name)
     answers = (
         *_explain_pods(deps, (JOBSET_KIND, namespace, name)),
         *_explain_slices(deps, namespace, name),

@@ -1,7 +1,7 @@
 """The Pods that wait for slices: since when, whether they need one, which are due, which try next."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -11,7 +11,7 @@ from shared.slices import concurrency, provider
 from shared.slices.classes import SliceClass
 from shared.slices.kinds import Leader, find_kind, find_leader
 from shared.slices.kinds.kind import find_fence_violation
-from shared.slices.provider import DesiredSlice, Provider, Slice, SliceState
+from shared.slices.provider import DesiredSlice, Provider, Slice
 from shared.slices.units import (
     InputError,
     Unit,
@@ -129,12 +129,7 @@ def select_next(
     ``changed`` names the slices that are about to be changed: their changes count as begun. ``rejected``
     names the slice whose creation has just been rejected: its Pod does not try again at once.
     """
-    slices = [
-        replace(one, state=SliceState.PROVISIONING) if one.name in changed else one
-        for one in pods.slices
-    ]
-    created = [desired for _, desired in pods.desired if desired.name in changed]
-    slices += [Slice(one.name, one.unit, one.hash, SliceState.PROVISIONING) for one in created]
-    left = [(leader, desired) for leader, desired in pods.desired if desired not in created]
+    left = [one for one in pods.desired if one[1].name not in changed]
     others = [leader for leader, desired in left if desired.name != rejected]
-    return len(left), select_leaders(others, concurrency.count_slots(pods.limit, slices, 1), now)
+    slots = concurrency.count_slots(pods.limit, pods.slices, 1, changed)
+    return len(left), select_leaders(others, slots, now)

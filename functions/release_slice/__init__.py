@@ -59,8 +59,8 @@ def recover(work: SliceWork, error: CallError) -> Plan | None:
     if is_out_of_slots(error, work.provider):
         return Plan(QUEUED, note=str(error))
     if isinstance(error.action, SetReleaseDeadline) and error.reason is not None:
-        # Only the plans for these two set deadlines.
-        observed: observe.ObservedSlices | observe.ObservedCreation = work.observed
+        # Only its plan sets deadlines.
+        observed: observe.ObservedSlices = work.observed
         one = next(one for one in observed.slices if one.existing == error.action.existing)
         refused = observe.with_users(work, replace(one, refusal=str(error)))
         return decide.plan_slice(refused, work.now).to_plan()

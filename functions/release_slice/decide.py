@@ -30,7 +30,7 @@ def decide(observed: observe.Observed, now: datetime) -> Plan:
         return _plan_after_failed_update(observed.slice, now)
     each = tuple(plan_slice(one, now) for one in observed.slices)
     outcome = join_outcomes(one.outcome for one in each) or "NoSlice"
-    if isinstance(observed, observe.ObservedSlices):
+    if observed.following is None:
         return Plan(outcome, each=each)
     return replace(_plan_resyncs(outcome, observed.following, now), each=each)
 

@@ -79,22 +79,14 @@ class ObservedSlice:
 
 @dataclass(frozen=True)
 class ObservedSlices:
-    """The slices that a message names: one slice, or all slices of a JobSet."""
+    """The slices that a message names: one slice, or all slices of a JobSet.
 
-    slices: tuple[ObservedSlice, ...]
-
-
-@dataclass(frozen=True)
-class ObservedCreation:
-    """The end of a node pool's creation, which leaves a free slot.
-
-    ``slices``: the one that this invocation changes. There is none if no slice needs a change, or if the
-    one that was selected is gone. ``following`` are the slices that get resyncs, because they can be
-    changed next.
+    At the end of a node pool's creation, which leaves a free slot: the one that this invocation changes,
+    if any, and ``following``, the slices that get resyncs, because they can be changed next.
     """
 
     slices: tuple[ObservedSlice, ...]
-    following: tuple[Slice, ...]
+    following: tuple[Slice, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -136,7 +128,7 @@ class ObservedAll:
     at: datetime
 
 
-Observed = ObservedSlices | ObservedCreation | ObservedDeletion | ObservedFailedUpdate | ObservedAll
+Observed = ObservedSlices | ObservedDeletion | ObservedFailedUpdate | ObservedAll
 
 
 def _observe_named(work: SliceWork, message: Message) -> ObservedSlices:
@@ -161,7 +153,7 @@ def _observe_failed_update(work: SliceWork, event: LogEvent) -> ObservedFailedUp
     return ObservedFailedUpdate(with_users(work, replace(one, refusal=event.words)))
 
 
-def _observe_operation(work: SliceWork, event: LogEvent) -> ObservedCreation | ObservedDeletion:
+def _observe_operation(work: SliceWork, event: LogEvent) -> ObservedSlices | ObservedDeletion:
     """Read all slices, and select those that use the free slots. They are selected here and not in
     ``decide``, because the first one's Nodes and Pods are read.
 
@@ -188,12 +180,12 @@ def _observe_operation(work: SliceWork, event: LogEvent) -> ObservedCreation | O
         return ObservedDeletion(event, provider, tuple(selected), existing, has_owner)
     first = provider.get(selected[0].unit.namespace, selected[0].name) if selected else None
     if first is None:
-        return ObservedCreation((), tuple(selected[1:]))
+        return ObservedSlices((), tuple(selected[1:]))
     work.facts["slice"] = first.name
     if first.unit not in states:
         states = read_states(work, [first])
     (one,) = match_states(work, [first], states)
-    return ObservedCreation((_observe_slice(work, one),), tuple(selected[1:]))
+    return ObservedSlices((_observe_slice(work, one),), tuple(selected[1:]))
 
 
 def match_states(

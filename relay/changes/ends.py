@@ -8,6 +8,7 @@ from typing import Any
 from relay.changes.pending import MessageSubject, PendingTriggers, subject_of
 from shared.base.names import JOBSET_KIND
 from shared.slices.kinds import jobset as jobsets
+from shared.slices.kinds.kind import find_transition_time
 from shared.triggers import routes
 from shared.triggers.message import Cause
 
@@ -54,7 +55,7 @@ class JobSetEnds:
             self._report_gone(before, now)
             before = None
         has_ended_before = before is not None and before.end is not None
-        ended_at = jobsets.find_end_time(raw)
+        ended_at = find_transition_time(raw, jobsets.FINISHED)
         is_recent = ended_at is None or now - ended_at <= RECENT
         cause = jobset.end if not has_ended_before and (before or is_recent) else None
         if before is not None and jobset.completed > before.completed:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from shared.base.documents import Document, read_mappings
+from shared.base.documents import Document, read_mapping, read_mappings
 from shared.base.names import TPU_RESOURCE
 
 CONTAINER_LISTS = ("containers", "initContainers")
@@ -11,9 +11,9 @@ CONTAINER_LISTS = ("containers", "initContainers")
 
 def count_chips(container: Document) -> int:
     """The chips that a container requests: its limit, else its request; 0 if that is not a number."""
-    resources = container.get("resources") or {}
+    resources = read_mapping(container, "resources")
     for part in ("limits", "requests"):
-        amount = parse_count((resources.get(part) or {}).get(TPU_RESOURCE))
+        amount = parse_count(read_mapping(resources, part).get(TPU_RESOURCE))
         if amount is not None:
             return amount
     return 0
@@ -21,8 +21,16 @@ def count_chips(container: Document) -> int:
 
 def list_tpu_containers(spec: Document) -> list[Document]:
     """The containers of a Pod that request chips, init containers included."""
-    every = (one for part in CONTAINER_LISTS for one in spec.get(part) or [])
+    every = (one for part in CONTAINER_LISTS for one in read_mappings(spec, part))
     return [container for container in every if count_chips(container)]
+
+
+def holds_chips(pod: Document) -> bool:
+    """Whether a Pod with TPU chips has not ended. A DaemonSet's comes and goes with the Node."""
+    metadata, status = read_mapping(pod, "metadata"), read_mapping(pod, "status")
+    has_ended = status.get("phase") in ("Succeeded", "Failed")
+    is_of_node = (find_controller(metadata) or {}).get("kind") == "DaemonSet"
+    return not (has_ended or is_of_node) and bool(list_tpu_containers(read_mapping(pod, "spec")))
 
 
 def find_controller(metadata: Document) -> Document | None:

@@ -6,7 +6,7 @@ differ, two may choose the same ordinal: the second create finds the name taken,
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import count, islice
 
 
@@ -22,57 +22,35 @@ class PodView:
 
 @dataclass(frozen=True)
 class SliceView:
-    """A slice of the owner. ``has_stranger``: the Pod of another owner runs on it."""
+    """A slice of the owner."""
 
     nodes: frozenset[str] = frozenset()
     is_deleting: bool = False
-    has_stranger: bool = False
 
 
-def assign(pods: Collection[PodView], slices: Mapping[int, SliceView]) -> Mapping[str, int]:
+def assign(
+    pods: Collection[PodView],
+    slices: Mapping[int, SliceView],
+    find_occupied: Callable[[Collection[str]], Iterable[str]],
+) -> Mapping[str, int]:
     """The ordinal of the slice of each Pod, by uid; Pods on other Nodes have none. No Pod of the owner
     needs the other slices.
 
     A Pod that runs has the slice of its Node. Those that wait, the oldest first, get the free slices in
-    the order of their ordinals, then the lowest ordinals without a slice.
+    the order of their ordinals, then the lowest ordinals without a slice. A slice on which a Pod of
+    another owner runs is not free. ``find_occupied`` returns which of these Nodes have such a Pod; it is
+    called only if a Pod waits and has a slice with Nodes: the scheduler would have used that slice.
     """
     by_node = {node: ordinal for ordinal, one in slices.items() for node in one.nodes}
     by_pod = {pod.uid: by_node[pod.node] for pod in pods if pod.node in by_node}
-    taken = {*by_pod.values()}
-    free = [
-        ordinal for ordinal in sorted(slices) if ordinal not in taken and _is_free(slices[ordinal])
-    ]
-    waiting = [pod.uid for pod in sorted(pods) if not pod.node]
+    waiting, left = (
+        [pod.uid for pod in sorted(pods) if not pod.node],
+        {*slices} - {*by_pod.values()},
+    )
+    usable = {one: slices[one].nodes for one in sorted(left) if not slices[one].is_deleting}
+    nodes = [node for found in usable.values() for node in sorted(found)] if waiting else []
+    occupied = {*find_occupied(nodes)} if nodes else set()
+    free = [ordinal for ordinal, found in usable.items() if occupied.isdisjoint(found)]
     new = (ordinal for ordinal in count() if ordinal not in slices)
     ordinals = [*free, *islice(new, max(0, len(waiting) - len(free)))]
     return by_pod | dict(zip(waiting, ordinals, strict=False))
-
-
-def mark_strangers(
-    pods: Collection[PodView],
-    slices: Mapping[int, SliceView],
-    find_occupied: Callable[[Collection[str]], Iterable[str]],
-) -> Mapping[int, SliceView]:
-    """The slices, those marked on which a Pod of another owner runs.
-
-    ``find_occupied`` returns which of these Nodes have such a Pod. It is called only if a Pod waits and
-    has a slice with Nodes: the scheduler would have used that slice.
-    """
-    if all(pod.node for pod in pods):
-        return slices
-    own = {pod.node for pod in pods}
-    nodes = [
-        node
-        for one in slices.values()
-        if _is_free(one) and own.isdisjoint(one.nodes)
-        for node in sorted(one.nodes)
-    ]
-    occupied = {*find_occupied(nodes)} if nodes else set()
-    return {
-        ordinal: replace(one, has_stranger=not occupied.isdisjoint(one.nodes))
-        for ordinal, one in slices.items()
-    }
-
-
-def _is_free(one: SliceView) -> bool:
-    return not (one.is_deleting or one.has_stranger)

@@ -19,10 +19,14 @@ T = TypeVar("T")
 _CHANGING = (SliceState.PROVISIONING, SliceState.DELETING)
 
 
-def count_slots(limit: int, slices: Iterable[Slice], least: int = MIN_SELECTED) -> int:
-    """The number of free slots, by the states of the slices. At the end of an operation ``least`` is 1:
-    its slot is free, unless the other step has just taken it."""
-    return max(least, limit - sum(one.state in _CHANGING for one in slices))
+def count_slots(
+    limit: int, slices: Iterable[Slice], least: int = MIN_SELECTED, begun: Iterable[str] = ()
+) -> int:
+    """The number of free slots, by the states of the slices and the names of those whose change is about
+    to begin. At the end of an operation ``least`` is 1: its slot is free, unless the other step has just
+    taken it."""
+    changing = {one.name for one in slices if one.state in _CHANGING}
+    return max(least, limit - len(changing | {*begun}))
 
 
 def select(

@@ -5,7 +5,6 @@ owner whose Pods fit on one host. `shared.slices.kinds` finds the unit of a Pod 
 needed.
 """
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -14,7 +13,7 @@ from enum import StrEnum
 from shared.base import names
 from shared.base.documents import Document, read_mapping, read_mappings, read_text, read_texts
 from shared.base.fields import is_yes
-from shared.base.pods import CONTAINER_LISTS, find_controller
+from shared.base.pods import CONTAINER_LISTS, count_chips, find_controller
 from shared.base.slice_names import job_key, slice_name
 from shared.base.timestamps import guess_time, parse_time
 from shared.base.topology import TOPOLOGY, chips_of
@@ -171,7 +170,7 @@ def read_demand(pod: Document) -> Demand:
         name=str(metadata.get("name")),
         uid=str(metadata.get("uid")),
         controller=None if owner is None else _read_controller(owner),
-        chips=sum(_chips(container) for container in read_mappings(spec, "containers")),
+        chips=sum(map(count_chips, read_mappings(spec, "containers"))),
         selector=read_texts(spec, "nodeSelector"),
         labels=read_texts(metadata, "labels"),
         annotations=read_texts(metadata, "annotations"),
@@ -250,7 +249,7 @@ def find_split_violation(demand: Demand) -> str | None:
     """The violation if the device plugin would not allocate the chips of a container, or ``None``."""
     spec = read_mapping(demand.raw, "spec")
     lists = (read_mappings(spec, kind) for kind in CONTAINER_LISTS)
-    parts = {_chips(one) for containers in lists for one in containers} - {0}
+    parts = {count_chips(one) for containers in lists for one in containers} - {0}
     if demand.accelerator == "tpu7x" or parts == {demand.chips}:
         return None
     part = min(parts - {demand.chips})
@@ -258,9 +257,3 @@ def find_split_violation(demand: Demand) -> str | None:
         f"a container asks for {part} of the host's {demand.chips} {names.TPU_RESOURCE}: only on "
         "tpu7x can containers share them, else one must ask for all"
     )
-
-
-def _chips(container: Document) -> int:
-    requests = read_mapping(read_mapping(container, "resources"), "requests")
-    count = str(requests.get(names.TPU_RESOURCE, ""))
-    return int(count) if re.fullmatch("[0-9]{1,4}", count) else 0

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from shared.base.documents import read_texts
 from shared.base.names import JOB_NAME
-from shared.base.pods import find_controller, list_tpu_containers
+from shared.base.pods import find_controller, holds_chips
 from shared.base.timestamps import guess_time
 from shared.frame.plan import Action, Emit, NothingToDo, Plan, Send, StepRefused, Work
 from shared.frame.step import Invocation, work_fields
@@ -181,15 +181,13 @@ def find_users(pods: Iterable[Mapping[str, Any]], now: datetime) -> Iterator[str
     A Pod whose deletion is overdue by any clock does not count: its Node may be dead.
     """
     for pod in pods:
-        metadata, phase = pod["metadata"], (pod.get("status") or {}).get("phase")
+        metadata = pod["metadata"]
         end = guess_time(metadata.get("deletionTimestamp"))
         is_overdue = end is not None and now >= end + COUNTED_AFTER_GRACE
-        is_there = phase in ("Pending", "Running") and not is_overdue
         owner = find_controller(metadata) or {"kind": "Pod", "name": metadata.get("name")}
         job = read_texts(metadata, "labels").get(JOB_NAME)
         owner = {"kind": "Job", "name": job} if job else owner
-        is_counted = is_there and owner.get("kind") != "DaemonSet"
-        if is_counted and list_tpu_containers(pod.get("spec") or {}):
+        if holds_chips(pod) and not is_overdue:
             yield f"{owner.get('kind')} {metadata['namespace']}/{owner.get('name')}"
 
 

@@ -20,6 +20,7 @@ _JOBS = Target("Job", "/apis/batch/v1", "jobs")
 _OWNERS = {
     "Deployment": Target("Deployment", "/apis/apps/v1", "deployments"),
     "Job": _JOBS,
+    JOBSET_KIND: Target(JOBSET_KIND, f"/apis/{JOBSET_GROUP}/{JOBSET_VERSION}", JOBSET_PLURAL),
     "LeaderWorkerSet": Target(
         "LeaderWorkerSet", "/apis/leaderworkerset.x-k8s.io/v1", "leaderworkersets"
     ),
@@ -27,8 +28,7 @@ _OWNERS = {
     "ReplicaSet": Target("ReplicaSet", "/apis/apps/v1", "replicasets"),
     "StatefulSet": Target("StatefulSet", "/apis/apps/v1", "statefulsets"),
 }
-"""The owners of units, by kind. Only LeaderWorkerSets are not served everywhere."""
-_JOBSETS = Target(JOBSET_KIND, f"/apis/{JOBSET_GROUP}/{JOBSET_VERSION}", JOBSET_PLURAL)
+"""The owners of units, by kind. JobSets and LeaderWorkerSets are not served everywhere."""
 
 
 class WorkloadCalls(Transport):
@@ -63,27 +63,20 @@ class WorkloadCalls(Transport):
         found = self._list(target, labels, fields)
         return [{"apiVersion": "v1", "kind": "Pod", **pod} for pod in found]
 
-    def find_jobset(self, namespace: str, name: str) -> dict[str, Any] | None:
-        """The JobSet of that name, or ``None``.
-
-        Raises `CallError` (503 ``NotServed``) if the API of JobSets is not served: this does not show
-        that there is none, and its slices would be deleted.
-        """
-        with _explain_not_served():
-            return self._find(_JOBSETS.within(namespace).one(name))
-
-    def list_jobsets(self) -> Iterator[dict[str, Any]]:
-        """All JobSets of the cluster, page by page. Raises `CallError` as `find_jobset` does."""
-        with _explain_not_served():
-            yield from self._list(_JOBSETS)
-
     def find_owner(self, kind: str, namespace: str, name: str) -> dict[str, Any] | None:
-        """The object of that name and of a kind of `_OWNERS`, or ``None``."""
-        return self._find(_OWNERS[kind].within(namespace).one(name))
+        """The object of that name and of a kind of `_OWNERS`, or ``None``.
 
-    def list_owners(self, kind: str, namespace: str) -> Iterator[dict[str, Any]]:
-        """Those of a namespace, page by page."""
-        return self._list(_OWNERS[kind].within(namespace))
+        Raises `CallError` (503 ``NotServed``) if its API is not served: this does not show that there is
+        none, and its slices would be deleted.
+        """
+        with _explain_not_served(_OWNERS[kind]):
+            return self._find(_OWNERS[kind].within(namespace).one(name))
+
+    def list_owners(self, kind: str, namespace: str = "") -> Iterator[dict[str, Any]]:
+        """All of a kind, or those of a namespace, page by page. Raises `CallError` as `find_owner`
+        does."""
+        with _explain_not_served(_OWNERS[kind]):
+            yield from self._list(_OWNERS[kind].within(namespace))
 
     def list_selected_pods(self, namespace: str, labels: str) -> list[dict[str, Any]]:
         """The Pods of a namespace that a label selector matches."""
@@ -91,7 +84,7 @@ class WorkloadCalls(Transport):
 
 
 @contextmanager
-def _explain_not_served() -> Iterator[None]:
+def _explain_not_served(target: Target) -> Iterator[None]:
     """A context in which the error of an API that is not served says what to install."""
     try:
         yield
@@ -99,6 +92,6 @@ def _explain_not_served() -> Iterator[None]:
         if error.code != NOT_SERVED:
             raise
         said = error.message.strip().rstrip(".")
-        needed = f"a release of JobSet that serves {JOBSET_GROUP}/{JOBSET_VERSION}"
+        needed = f"a release of {target.kind} that serves {target.api.removeprefix('/apis/')}"
         message = f"{said}. If it is the cluster, {needed} must be installed"
         raise CallError(error.call, 503, NOT_SERVED, message, error.about) from error

@@ -1,17 +1,22 @@
 """The kinds of workloads whose units get slices: one table. Each row is a module."""
 
-from typing import NamedTuple
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shared.base.documents import Document
 from shared.slices.kinds.deployment import DEPLOYMENT, REPLICA_SET
 from shared.slices.kinds.job import JOB
 from shared.slices.kinds.jobset import JOBSET
-from shared.slices.kinds.kind import Claim, UnitKind
+from shared.slices.kinds.kind import Claim, Rules, UnitKind
 from shared.slices.kinds.leader_worker_set import LEADER_WORKER_SET
 from shared.slices.kinds.pod import POD
 from shared.slices.kinds.stateful_set import STATEFUL_SET
-from shared.slices.kinds.unknown import UnknownKind
-from shared.slices.units import Demand, waits
+from shared.slices.units import Demand, Need, Unit, UnitState, waits
+
+if TYPE_CHECKING:
+    from shared.ports.kubernetes.cluster import Cluster
 
 KINDS: tuple[UnitKind, ...] = (
     JOBSET,
@@ -23,6 +28,25 @@ KINDS: tuple[UnitKind, ...] = (
     POD,
 )
 """In this order: the first kind that claims a Pod has it."""
+
+
+class UnknownKind(UnitKind):
+    """A kind of a later version, which has created the slice. It claims no Pod, and is never needed: the
+    slice is deleted when no Pods with TPU chips run on it any more."""
+
+    api_version = ""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def read_states(
+        self, _cluster: Cluster, units: Collection[Unit], _rules: Rules
+    ) -> dict[Unit, UnitState]:
+        why = f"this version knows no units of the kind {self.name}"
+        return {unit: UnitState(Need.NOT_NEEDED, why) for unit in units}
+
+    def list_pods(self, _cluster: Cluster, _unit: Unit) -> list[dict[str, Any]]:
+        return []
 
 
 class Leader(NamedTuple):

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping
-from datetime import datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from shared.base import names
 from shared.base.documents import Document, read_mapping, read_mappings, read_texts
-from shared.base.pods import find_controller, parse_count
+from shared.base.pods import find_controller, list_tpu_containers, parse_count
 from shared.base.slice_names import JOB_KEY_SELECTOR, job_key, slice_name
 from shared.ports.errors import CallError
 from shared.slices.kinds.kind import (
@@ -24,7 +23,6 @@ from shared.slices.kinds.kind import (
     UnitKind,
     add_opt_out,
     build_state,
-    find_transition_time,
     find_true,
 )
 from shared.slices.units import Demand, Need, Unit, UnitState
@@ -33,7 +31,6 @@ if TYPE_CHECKING:
     from shared.ports.kubernetes.cluster import Cluster
 
 EXCLUSIVE_TOPOLOGY = "alpha.jobset.sigs.k8s.io/exclusive-topology"
-MIN_KEY = 5
 MAX_JOBS = 10_000
 """How many Jobs of one JobSet are compared by name: users can write billions of replicas."""
 NOT_SERVED = "NotServed"
@@ -46,11 +43,6 @@ def find_end(jobset: Mapping[str, Any]) -> str | None:
     """``Completed`` or ``Failed`` if a JobSet has ended, otherwise ``None``."""
     condition = find_true(jobset, FINISHED)
     return str(condition["type"]) if condition else None
-
-
-def find_end_time(jobset: Mapping[str, Any]) -> datetime | None:
-    """When a JobSet ended; ``None`` if that is unknown."""
-    return find_transition_time(jobset, FINISHED)
 
 
 def count_completed(jobset: Mapping[str, Any]) -> int:
@@ -88,12 +80,7 @@ def has_job(jobset: Mapping[str, Any], name: str, job: str) -> bool:
 def requests_chips(jobset: Mapping[str, Any]) -> bool:
     """Whether Pods of the JobSet request TPU chips."""
     jobs = read_mappings(read_mapping(jobset, "spec"), "replicatedJobs")
-    return any(
-        names.TPU_RESOURCE in read_mapping(read_mapping(container, "resources"), part)
-        for job in jobs
-        for container in read_mappings(_pod_spec(job), "containers")
-        for part in ("requests", "limits")
-    )
+    return any(list_tpu_containers(_pod_spec(job)) for job in jobs)
 
 
 class JobSetKind(UnitKind):
@@ -118,7 +105,7 @@ class JobSetKind(UnitKind):
     def find(self, cluster: Cluster, demand: Demand) -> Found:
         unit = self.find_unit(demand)
         assert unit is not None
-        jobset = cluster.find_jobset(unit.namespace, unit.owner)
+        jobset = cluster.find_owner(self.name, unit.namespace, unit.owner)
         state = self.find_job_state(unit, jobset, None)
         job, replicated = demand.labels.get(_REPLICATED_JOB), list_replicated_jobs(jobset or {})
         templates = (one["template"] for one in replicated if one["name"] == job)
@@ -155,14 +142,14 @@ class JobSetKind(UnitKind):
         jobsets: dict[tuple[str, str], Document | None]
         if rules.is_listed:
             try:
-                listed = {_key(one): one for one in cluster.list_jobsets()}
+                listed = {_key(one): one for one in cluster.list_owners(self.name)}
             except CallError as error:
                 if units or error.code != NOT_SERVED:
                     raise
                 listed = {}
             jobsets = {key: one for key, one in listed.items() if rules.deleted or key in keys}
         else:
-            jobsets = {key: cluster.find_jobset(*key) for key in keys}
+            jobsets = {key: cluster.find_owner(self.name, *key) for key in keys}
         only = next(iter(keys)) if len(keys) == 1 else ()
         wanted = {(unit.namespace, unit.member) for unit in units}
         jobs: dict[tuple[str, str], Document] = {}
@@ -190,7 +177,31 @@ class JobSetKind(UnitKind):
         return states
 
     def find_pod_violation(self, demand: Demand, unit: Unit) -> str:
-        return find_key_violation(demand, unit) or find_foreign_key(demand, unit)
+        """What in the Pod's labels and selector is not of its JobSet and Job.
+
+        Pods select the Nodes of their slice by the Job's key, in all namespaces: Nodes with another
+        Job's key would get that Job's Pods.
+        """
+        key, given = unit.key, demand.labels.get(names.JOB_KEY, "")
+        selected = demand.selector.get(JOB_KEY_SELECTOR, key)
+        no_other = "slices are created only for this Job"
+        if not re.fullmatch(r"[a-z0-9]([-.a-z0-9]*[a-z0-9])?", unit.owner):
+            return (
+                f"the Pod's {names.JOBSET_NAME} is {unit.owner!r}: it must be the name of a JobSet"
+            )
+        if not given:
+            return f"the Pod has no label {names.JOB_KEY}: JobSet sets it on the Pods of its Jobs"
+        if given != key:
+            return (
+                f"the label {names.JOB_KEY} is {given!r}: for Job {unit.namespace}/{unit.member} JobSet "
+                f"computes {key}, and {no_other}"
+            )
+        if selected != key:
+            return (
+                f"the Pod's nodeSelector {JOB_KEY_SELECTOR} is {selected!r}: it must be the Pod's label "
+                f"{names.JOB_KEY}, {key}: {no_other}"
+            )
+        return ""
 
     def names_unit(self, pod: Document, unit: Unit) -> bool:
         metadata = read_mapping(pod, "metadata")
@@ -231,43 +242,6 @@ def _find_jobset_name(demand: Demand) -> str:
     """The name of a Pod's JobSet; empty if it has none."""
     both = (demand.labels, demand.annotations)
     return next((one[names.JOBSET_NAME] for one in both if one.get(names.JOBSET_NAME)), "")
-
-
-def find_key_violation(demand: Demand, unit: Unit) -> str:
-    """The violation of the Pod's labels about its JobSet and Job; empty if there is none."""
-    key = demand.labels.get(names.JOB_KEY, "")
-    if not re.fullmatch(r"[a-z0-9]([-.a-z0-9]*[a-z0-9])?", unit.owner):
-        return f"the Pod's {names.JOBSET_NAME} is {unit.owner!r}: it must be the name of a JobSet"
-    if not key:
-        return f"the Pod has no label {names.JOB_KEY}: JobSet sets it on the Pods of its Jobs"
-    if len(key) < MIN_KEY or not re.fullmatch("[a-z0-9-]+", key):
-        return (
-            f"the label {names.JOB_KEY} is {key!r}: it must be at least {MIN_KEY} "
-            "letters and digits, as JobSet computes it (40 hex digits)"
-        )
-    return ""
-
-
-def find_foreign_key(demand: Demand, unit: Unit) -> str:
-    """The violation if the Pod has the key of another Job; empty if it has not.
-
-    Pods select the Nodes of their slice by this key, in all namespaces: Nodes with another Job's key
-    would get that Job's Pods.
-    """
-    key, given = unit.key, demand.labels.get(names.JOB_KEY, "")
-    no_other = "slices are created only for this Job"
-    if given != key:
-        return (
-            f"the label {names.JOB_KEY} is {given!r}: for Job {unit.namespace}/"
-            f"{unit.member} JobSet computes {key}, and {no_other}"
-        )
-    selected = demand.selector.get(JOB_KEY_SELECTOR, key)
-    if selected != key:
-        return (
-            f"the Pod's nodeSelector {JOB_KEY_SELECTOR} is {selected!r}: it must be the Pod's label "
-            f"{names.JOB_KEY}, {key}: {no_other}"
-        )
-    return ""
 
 
 def _pod_spec(holder: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shared.base.documents import Document, read_mapping, read_mappings, read_text, read_texts
 from shared.base.names import JOBSET_KIND, POOL_LABEL
-from shared.base.pods import find_controller, list_tpu_containers
+from shared.base.pods import holds_chips
 from shared.base.slice_names import JOB_KEY_SELECTOR
 from shared.base.timestamps import guess_time
-from shared.slices.assignment import PodView, SliceView, assign, mark_strangers
+from shared.slices.assignment import PodView, SliceView, assign
 from shared.slices.units import Demand, Need, Unit, UnitState, has_opted_out, read_demand
 
 if TYPE_CHECKING:
@@ -239,10 +239,11 @@ def assign_pods(
 
     def find_occupied(nodes: Collection[str]) -> Iterator[str]:
         for pod in list_pods_on_nodes(cluster, nodes):
-            if _is_running(pod) and not kind.names_unit(pod, owner):
+            is_ending = "deletionTimestamp" in read_mapping(pod, "metadata")
+            if holds_chips(pod) and not is_ending and not kind.names_unit(pod, owner):
                 yield read_mapping(pod, "spec")["nodeName"]
 
-    return assign(pods, mark_strangers(pods, slices, find_occupied))
+    return assign(pods, slices, find_occupied)
 
 
 def list_pods_on_nodes(cluster: Cluster, nodes: Collection[str]) -> Iterator[dict[str, Any]]:
@@ -250,14 +251,6 @@ def list_pods_on_nodes(cluster: Cluster, nodes: Collection[str]) -> Iterator[dic
     if len(nodes) <= FEW_NODES:
         return chain.from_iterable(map(cluster.list_pods_on, sorted(nodes)))
     return (pod for pod in cluster.list_bound_pods() if pod["spec"]["nodeName"] in nodes)
-
-
-def _is_running(pod: Document) -> bool:
-    """Whether a Pod that is bound has TPU chips and stays, other than a DaemonSet's."""
-    metadata, phase = read_mapping(pod, "metadata"), read_mapping(pod, "status").get("phase")
-    has_ended = phase in ("Succeeded", "Failed") or "deletionTimestamp" in metadata
-    is_of_node = (find_controller(metadata) or {}).get("kind") == "DaemonSet"
-    return bool(list_tpu_containers(read_mapping(pod, "spec"))) and not (has_ended or is_of_node)
 
 
 def find_true(document: Document, types: Sequence[str]) -> Document:

@@ -8,11 +8,10 @@ annotations are those of LeaderWorkerSet 0.9.0.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from shared.base.documents import Document, read_mapping, read_mappings
-from shared.base.pods import count_chips, parse_count, read_count
+from shared.base.documents import Document, read_mapping
+from shared.base.pods import parse_count, read_count
 from shared.slices.kinds.kind import Claim, Found, Rules, UnitKind, add_opt_out, build_state
 from shared.slices.units import Demand, Need, Unit, UnitState, read_demand
 
@@ -138,7 +137,7 @@ def _read_indexes(demand: Demand) -> tuple[int | None, int | None]:
 def _find_mix_violation(owner: Document) -> str:
     """The violation if leaders and workers ask for different slices, and some of several hosts."""
     templates = read_mapping(read_mapping(owner, "spec"), "leaderWorkerTemplate")
-    asked = (_read_template(templates, f"{one}Template") for one in ("leader", "worker"))
+    asked = (read_demand(read_mapping(templates, f"{one}Template")) for one in ("leader", "worker"))
     asking = [one for one in asked if one.chips]
     wishes = {(one.chips, one.topology, one.accelerator) for one in asking}
     if len(wishes) < 2 or all(one.hosts == 1 for one in asking):
@@ -148,15 +147,6 @@ def _find_mix_violation(owner: Document) -> str:
         f"the leaderTemplate of LeaderWorkerSet {name} asks for other chips, topologies or accelerators "
         "than its workerTemplate: they must be equal, because a group has one slice"
     )
-
-
-def _read_template(templates: Document, name: str) -> Demand:
-    """What the Pods of a template ask for; no chips if it is absent."""
-    demand = read_demand(read_mapping(templates, name))
-    lists = read_mappings(read_mapping(demand.raw, "spec"), "containers")
-    return replace(
-        demand, chips=sum(map(count_chips, lists))
-    )  # by limits, too: no defaults are set
 
 
 LEADER_WORKER_SET = LeaderWorkerSetKind()

@@ -20,7 +20,6 @@ from functions.provision_slice.observe import (
 )
 from functions.release_slice.observe import (
     ObservedAll,
-    ObservedCreation,
     ObservedDeletion,
     ObservedFailedUpdate,
     ObservedSlices,
@@ -133,7 +132,7 @@ def test_the_observed_users_of_a_slice_are_the_jobs_that_a_deletion_waits_for(
     case: tuple[Slice, Any, Any, Mapping[str, Any], Any], kind: str, name: str
 ) -> None:
     existing, jobset, settings, answers, users = case
-    reads = {"get": existing, "list_by_owner": [existing], "find_jobset": jobset, **answers}
+    reads = {"get": existing, "list_by_owner": [existing], "find_owner": jobset, **answers}
     work, _ = reading_slices(SliceWork, message(kind, name), reads, settings=settings)
     observed = release_slice.observe.observe(work)
     assert isinstance(observed, ObservedSlices)
@@ -153,7 +152,7 @@ def test_a_deleted_slice_is_not_observed() -> None:
 
 def test_events_about_a_deleted_jobset_name_it() -> None:
     work, _ = reading_slices(
-        SliceWork, message(SLICE_KIND, SLICE.name), {"get": SLICE, "find_jobset": None}
+        SliceWork, message(SLICE_KIND, SLICE.name), {"get": SLICE, "find_owner": None}
     )
     release_slice.observe.observe(work)
     assert work.subject is not None
@@ -165,13 +164,13 @@ def test_events_about_a_deleted_jobset_name_it() -> None:
     "slices, calls",
     [
         ([], ["list_all"]),
-        ([SLICE, LOST], ["list_all", "list_jobsets"]),
+        ([SLICE, LOST], ["list_all", "list_owners"]),
     ],
 )
 def test_a_sweep_run_lists_jobsets_if_there_are_slices(
     slices: list[Slice], calls: list[str]
 ) -> None:
-    answers = {"list_all": slices, "list_jobsets": [RUNNING]}
+    answers = {"list_all": slices, "list_owners": [RUNNING]}
     work, reads = reading_slices(SliceWork, SWEEP, answers, limit=3)
     observed = release_slice.observe.observe(work)
     assert isinstance(observed, ObservedAll)
@@ -185,7 +184,7 @@ def test_a_sweep_run_lists_jobsets_if_there_are_slices(
 
 def test_a_slice_of_a_kind_of_a_later_version_is_released() -> None:
     later = replace(SLICE, unit=Unit("Later", "default", "serve", "3"))
-    answers = {"list_all": [later, SLICE], "list_jobsets": [RUNNING]}
+    answers = {"list_all": [later, SLICE], "list_owners": [RUNNING]}
     work, _ = reading_slices(SliceWork, SWEEP, answers)
     observed = release_slice.observe.observe(work)
     assert isinstance(observed, ObservedAll)
@@ -222,7 +221,7 @@ def test_jobs_are_listed_only_if_a_jobset_that_has_not_ended_counts_completed_on
         asked.append(of)
         return jobs
 
-    answers = {"list_all": slices, "list_jobsets": jobsets}
+    answers = {"list_all": slices, "list_owners": jobsets}
     listing = {"list_jobs": jobs if isinstance(jobs, CallError) else list_jobs}
     work, _ = reading_slices(SliceWork, SWEEP, {**answers, **listing})
     observed = release_slice.observe.observe(work)
@@ -247,7 +246,7 @@ def test_a_failed_update_is_matched_to_its_slice(
     case: tuple[list[Slice], Any, tuple[str | None, bool, Any]],
 ) -> None:
     slices, jobset, (failure, is_due, _users) = case
-    answers = {"list_all": slices, "find_jobset": jobset, **IN_USE}
+    answers = {"list_all": slices, "find_owner": jobset, **IN_USE}
     trigger = operation("update", has_failed=True, words="its words")
     work, _ = reading_slices(SliceWork, trigger, answers)
     observed = release_slice.observe.observe(work)
@@ -258,14 +257,14 @@ def test_a_failed_update_is_matched_to_its_slice(
 
 
 SECOND_DUE = replace(DUE, name="train-2", release_after=NOW - timedelta(minutes=1))
-DUE_BOTH = {"list_all": [DUE, SECOND_DUE], "list_jobsets": [COMPLETED]}
+DUE_BOTH = {"list_all": [DUE, SECOND_DUE], "list_owners": [COMPLETED]}
 
 
 def test_a_finished_creation_serves_the_first_release_and_triggers_the_others() -> None:
     answers = {**DUE_BOTH, "get": SECOND_DUE, **IN_USE}
     work, reads = reading_slices(SliceWork, operation("create"), answers, limit=10)
     observed = release_slice.observe.observe(work)
-    assert isinstance(observed, ObservedCreation)
+    assert isinstance(observed, ObservedSlices)
     assert [(one.existing, one.users) for one in observed.slices] == [(SECOND_DUE, (OTHER_JOB,))]
     assert observed.following == (DUE,)
     assert "get" in reads.calls
@@ -276,7 +275,7 @@ def test_a_finished_creation_serves_the_first_release_and_triggers_the_others() 
     "answers, others",
     [
         pytest.param({**DUE_BOTH, "get": None}, (DUE,), id="the first slice is gone"),
-        pytest.param({"list_all": [SLICE], "list_jobsets": [RUNNING]}, (), id="no slice is due"),
+        pytest.param({"list_all": [SLICE], "list_owners": [RUNNING]}, (), id="no slice is due"),
         pytest.param({"list_all": []}, (), id="no slice exists"),
     ],
 )
@@ -284,7 +283,7 @@ def test_a_finished_creation_whose_first_release_is_gone_triggers_the_others(
     answers: dict[str, Any], others: tuple[Slice, ...]
 ) -> None:
     work, _ = reading_slices(SliceWork, operation("create"), answers, limit=10)
-    assert release_slice.observe.observe(work) == ObservedCreation((), others)
+    assert release_slice.observe.observe(work) == ObservedSlices((), others)
 
 
 ELSEWHERE = replace(WITH_DEADLINE, unit=replace(SLICE.unit, namespace="elsewhere"))
@@ -307,7 +306,7 @@ def test_a_finished_deletion_triggers_the_slices_that_can_be_changed(
     existing: Slice | None,
     has_jobset: bool,
 ) -> None:
-    answers = {"list_all": slices, "list_jobsets": jobsets}
+    answers = {"list_all": slices, "list_owners": jobsets}
     work, _ = reading_slices(SliceWork, operation("delete"), answers, limit=10)
     observed = release_slice.observe.observe(work)
     assert isinstance(observed, ObservedDeletion)
@@ -329,7 +328,7 @@ LONG = {"status": objects.unschedulable("2026-11-20T08:00:00Z")}
 POD_ANSWERS: dict[str, Any] = {
     "build_desired": DESIRED,
     "find": None,
-    "find_jobset": RUNNING,
+    "find_owner": RUNNING,
     "get_jobset_options": {},
 }
 OLD_NODES = [
@@ -381,13 +380,13 @@ def test_the_observation_of_a_waiting_pod_has_its_slice_and_the_slices_users(
 @pytest.mark.parametrize("labels, has_opted_out", [({}, False), ({OPT_OUT: "true"}, True)])
 def test_an_impossible_slice_is_not_read(labels: dict[str, str], has_opted_out: bool) -> None:
     jobset = merge(RUNNING, {"metadata": {"labels": labels}})
-    answers = {"build_desired": InputError("what would be valid"), "find_jobset": jobset}
+    answers = {"build_desired": InputError("what would be valid"), "find_owner": jobset}
     work, reads = reading_slices(SliceWork, POD_RESYNC, answers, leader=LEADER)
     observed = provision_slice.observe.observe(work)
     assert isinstance(observed, ObservedImpossible)
     assert observed.message == "what would be valid"
     assert observed.has_opted_out is has_opted_out
-    assert reads.calls == ["find_jobset", "build_desired"]
+    assert reads.calls == ["find_owner", "build_desired"]
 
 
 LISTED = {"namespaces": "default: {kinds: [JobSet], slices: 2, chips: 32}"}
@@ -397,7 +396,7 @@ QUOTAS: dict[str, tuple[dict[str, Any], str | None, list[str]]] = {
     "not listed": ({"get_jobset_options": {"namespaces": "x: {kinds: [JobSet], slices: 0}"}}, None, []),
     "the slice exists": ({"find": READY, "get_jobset_options": {"namespaces": "{"}}, None, []),
     "paused": ({"get_jobset_options": {**LISTED, "paused": "true"}}, None, []),
-    "the JobSet is suspended": ({"find_jobset": merge(RUNNING, {"spec": {"suspend": True}})}, None, []),
+    "the JobSet is suspended": ({"find_owner": merge(RUNNING, {"spec": {"suspend": True}})}, None, []),
 }  # fmt: skip
 
 
@@ -641,7 +640,7 @@ def test_pods_are_listed_node_by_node_until_one_is_found(
 ) -> None:
     answers = {
         "get": DUE,
-        "find_jobset": COMPLETED,
+        "find_owner": COMPLETED,
         "list_nodes_of_slice": [node(f"node-{number}") for number in range(nodes)],
         "list_pods_on": pods,
     }
@@ -656,7 +655,7 @@ def test_the_pods_of_many_nodes_are_listed_by_one_call() -> None:
     elsewhere = merge(running("elsewhere"), {"spec": {"nodeName": "other"}})
     answers = {
         "get": DUE,
-        "find_jobset": COMPLETED,
+        "find_owner": COMPLETED,
         "list_nodes_of_slice": [node(f"node-{number}") for number in range(100)],
         "list_bound_pods": [elsewhere, running()],
     }

@@ -71,7 +71,7 @@ def observed_pod(
     jobset: dict[str, Any] | None = JOBSET,
     **more: Any,
 ) -> PodAt:
-    cluster = cast("Any", Reads({"find_jobset": jobset}))
+    cluster = cast("Any", Reads({"find_owner": jobset}))
     need = KIND.find(cluster, leader().demand).state.need
     return replace(ObservedPod(leader(), DESIRED, existing, need, GroupSlices), **more), now
 
@@ -348,7 +348,9 @@ def test_a_finished_deletion_serves_its_own_pod_and_triggers_a_pod_for_each_free
     )
     first, second, third = another_job("first"), another_job("second"), another_job("third")
     others = PodsWithoutSlice(
-        5, ((POD.leader, DESIRED), first, second, third), (PROVISIONING, PROVISIONING)
+        5,
+        ((POD.leader, DESIRED), first, second, third),
+        tuple(replace(PROVISIONING, name=name) for name in ("x", "y")),
     )
     observed = ObservedOperation(event, POOLS, POD, has_pod=True, others=others)
     plan = decide(observed, NOW)

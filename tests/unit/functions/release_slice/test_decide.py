@@ -14,7 +14,6 @@ from functions.release_slice import is_retry_reported, recover
 from functions.release_slice.decide import decide, is_report_due, is_superseded
 from functions.release_slice.observe import (
     ObservedAll,
-    ObservedCreation,
     ObservedSlice,
     ObservedSlices,
     select_next,
@@ -261,7 +260,7 @@ def test_the_slice_of_a_job_that_has_completed_for_good_is_released(
 
 
 def test_the_end_of_a_creation_changes_one_slice_and_triggers_the_following() -> None:
-    plan = decide(ObservedCreation((observed(DUE, None),), (SECOND,)), NOW)
+    plan = decide(ObservedSlices((observed(DUE, None),), (SECOND,)), NOW)
     assert plan.outcome == "Releasing"
     assert plan.each == decide_about(observed(DUE, None)).each
     (send,) = plan.first
@@ -270,7 +269,7 @@ def test_the_end_of_a_creation_changes_one_slice_and_triggers_the_following() ->
         ("release_slice", SECOND.name, Cause.RESYNC)
     ]
     assert plan.facts == {"triggered": 1}
-    assert decide(ObservedCreation((), ()), NOW) == Plan("NoSlice", facts={"triggered": 0})
+    assert decide(ObservedSlices((), ()), NOW) == Plan("NoSlice", facts={"triggered": 0})
 
 
 def test_a_slice_in_use_is_not_deleted_until_its_pods_end() -> None:

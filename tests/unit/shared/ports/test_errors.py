@@ -173,7 +173,7 @@ CASES: dict[str, Case] = {
         cluster(lambda one: one.find_signing_request("csr-a")),
         (NOT_ALLOWED, About("CertificateSigningRequest", "csr-a"), ENVIRONMENT, DENIED),
     ),
-    "a JobSet whose API is not served": (cluster(lambda one: one.find_jobset("ns", "train")), ((404, {}), About("JobSet", "train"), TRANSIENT, None)),
+    "a JobSet whose API is not served": (cluster(lambda one: one.find_owner("JobSet", "ns", "train")), ((404, {}), About("JobSet", "train"), TRANSIENT, None)),
     "the cluster's id": (cluster(lambda one: one.get_cluster_id()), (status(503, "Unavailable"), About("Namespace", "kube-system"), TRANSIENT, None)),
 }  # fmt: skip
 

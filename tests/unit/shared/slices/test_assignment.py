@@ -9,13 +9,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.slices.assignment import PodView, SliceView, assign, mark_strangers
+from shared.slices.assignment import PodView, SliceView, assign
 
 FREE, DELETING, STRANGERS = (
     SliceView(frozenset({"n"})),
     SliceView(is_deleting=True),
-    SliceView(has_stranger=True),
+    SliceView(frozenset({"strangers"})),
 )
+
+
+def find_strangers(nodes: Collection[str]) -> list[str]:
+    return [node for node in nodes if node.startswith("strangers")]
+
+
+def find_none(_nodes: Collection[str]) -> list[str]:
+    return []
 
 
 def waiting(*uids: str) -> list[PodView]:
@@ -71,11 +79,11 @@ def test_pods_have_the_slice_of_their_node_then_free_slices_then_new_ones(
     expected: dict[str, int],
     unneeded: list[int],
 ) -> None:
-    found = assign(pods, existing)
+    found = assign(pods, existing, find_strangers)
     assert (found, existing.keys() - found.values()) == (expected, {*unneeded})
 
 
-NODES = [f"n{number}" for number in range(6)]
+NODES = [*(f"n{number}" for number in range(6)), "strangers-1", "strangers-2"]
 PODS = st.lists(
     st.builds(
         PodView, st.sampled_from("123"), st.sampled_from("abcdefgh"), st.sampled_from(["", *NODES])
@@ -86,7 +94,6 @@ SLICES = st.lists(
     st.builds(
         SliceView,
         st.sampled_from([frozenset(), *(frozenset({name}) for name in NODES)]),
-        st.booleans(),
         st.booleans(),
     ),
     unique_by=lambda one: one.nodes or id(one),
@@ -99,16 +106,18 @@ SLICES = st.lists(
 def test_never_more_slices_than_pods_that_wait_or_run(
     pods: list[PodView], existing: dict[int, SliceView], generator: random.Random
 ) -> None:
-    found = assign(pods, existing)
+    found = assign(pods, existing, find_strangers)
     ordinals = list(found.values())
     assert len(set(ordinals)) == len(ordinals), "two Pods have one slice"
     assert found.keys() >= {pod.uid for pod in pods if not pod.node}
     shuffled = pods[:]
     generator.shuffle(shuffled)
-    assert assign(shuffled, dict(reversed(existing.items()))) == found
+    assert assign(shuffled, dict(reversed(existing.items())), find_strangers) == found
     bought = set(ordinals) - existing.keys()
     usable = {
-        number for number, one in existing.items() if not (one.is_deleting or one.has_stranger)
+        number
+        for number, one in existing.items()
+        if not (one.is_deleting or find_strangers(one.nodes))
     }
     assert not bought or usable <= set(ordinals), "a slice is bought beside a free one"
 
@@ -129,7 +138,7 @@ class Owner:
             yield
             if pod not in pods:
                 return
-            ordinal = assign(pods, dict.fromkeys(existing, SliceView()))[pod.uid]
+            ordinal = assign(pods, dict.fromkeys(existing, SliceView()), find_none)[pod.uid]
             if ordinal in existing:
                 return
             if ordinal not in self.slices:
@@ -171,7 +180,7 @@ def test_fifty_pods_at_once_get_fifty_slices(seed: int) -> None:
 def run(owner: Mapping[int, str], pods: Collection[PodView]) -> dict[int, str]:
     """One round of provision and release for slices by ordinal, each with its Node."""
     views = {number: SliceView(frozenset({node})) for number, node in owner.items()}
-    found = assign(pods, views)
+    found = assign(pods, views, find_none)
     return {number: owner.get(number, f"node-{number}") for number in found.values()}
 
 
@@ -238,14 +247,13 @@ def test_nodes_are_asked_for_strangers_only_if_it_matters(
     pods: list[PodView], existing: dict[int, SliceView], asked: list[list[str]]
 ) -> None:
     seen, find = occupied()
-    assert mark_strangers(pods, existing, find) == existing
+    assign(pods, existing, find)
     assert seen == asked
 
 
 def test_a_slice_with_a_stranger_is_replaced_and_released_when_the_stranger_has_gone() -> None:
     """The stranger's own slice is unneeded meanwhile, so that the number of slices is that of Pods."""
     _, find = occupied("x")
-    marked = mark_strangers(waiting("a"), slices("x"), find)
-    assert assign(waiting("a"), marked) == {"a": 1}
+    assert assign(waiting("a"), slices("x"), find) == {"a": 1}
     both = slices("x", "y")
-    assert assign([on("y", "a")], both) == {"a": 1}
+    assert assign([on("y", "a")], both, find) == {"a": 1}

@@ -143,6 +143,22 @@ KEYS: dict[str, tuple[dict[str, Any], str | None]] = {
         f"the label {LABEL} is '{FOREIGN}': for Job default/{JOB} JobSet computes {OWN}, and slices are "
         "created only for this Job",
     ),
+    "no key": (
+        {"labels": {LABEL: None}},
+        f"the Pod has no label {LABEL}: JobSet sets it on the Pods of its Jobs",
+    ),
+    "short key": (
+        {"labels": {LABEL: "abc"}},
+        f"the label {LABEL} is 'abc': for Job default/{JOB} JobSet computes {OWN}, and slices are "
+        "created only for this Job",
+    ),
+    "no name of a JobSet": (
+        {
+            "labels": {"jobset.sigs.k8s.io/jobset-name": None},
+            "annotations": {"jobset.sigs.k8s.io/jobset-name": "x/../y?z"},
+        },
+        "the Pod's jobset.sigs.k8s.io/jobset-name is 'x/../y?z': it must be the name of a JobSet",
+    ),
     "the key of a Job of another namespace, as a selector": (
         {"labels": {LABEL: OWN}, "node_selector": {"job-key": FOREIGN}},
         f"the Pod's nodeSelector job-key is '{FOREIGN}': it must be the Pod's label {LABEL}, {OWN}: "
@@ -151,6 +167,9 @@ KEYS: dict[str, tuple[dict[str, Any], str | None]] = {
 }
 
 
+@pytest.mark.conformance(
+    cases={"no key": "name-job-key-label-missing", "short key": "name-key-shorter-than-5"}
+)
 @pytest.mark.parametrize("case", KEYS.values(), ids=KEYS)
 def test_the_key_of_another_job_is_a_violation(case: tuple[dict[str, Any], str | None]) -> None:
     change, violation = case

@@ -122,7 +122,7 @@ LISTS: dict[str, tuple[Callable[[Cluster], Any], str, dict[str, str]]] = {
         "/apis/batch/v1/namespaces/ns/jobs",
         {"limit": "500", "labelSelector": "jobset.sigs.k8s.io/jobset-name=a"},
     ),
-    "JobSets": (lambda one: one.list_jobsets(), f"{JOBSETS}/jobsets", {"limit": "500"}),
+    "JobSets": (lambda one: one.list_owners("JobSet"), f"{JOBSETS}/jobsets", {"limit": "500"}),
     "classes": (lambda one: one.list_slice_classes(NOW), CLASSES, {"limit": "500"}),
     "requests of kubelets": (lambda one: one.list_signing_requests(), REQUESTS, {"limit": "500", "fieldSelector": KUBELETS}),
     "Events about an object": (
@@ -165,7 +165,7 @@ FINDS: dict[str, tuple[Callable[[Cluster], Any], str]] = {
     "a Node": (lambda one: one.find_node("a/b"), "/api/v1/nodes/a%2Fb"),
     "a Pod": (lambda one: one.find_pod("ns", "a/b"), "/api/v1/namespaces/ns/pods/a%2Fb"),
     "a JobSet": (
-        lambda one: one.find_jobset("ns", "a/b"),
+        lambda one: one.find_owner("JobSet", "ns", "a/b"),
         f"{JOBSETS}/namespaces/ns/jobsets/a%2Fb",
     ),
     "a request": (lambda one: one.find_signing_request("a/b"), f"{REQUESTS}/a%2Fb"),
@@ -191,7 +191,8 @@ def test_an_absent_object_is_none_and_another_error_is_raised(
 
 
 @pytest.mark.parametrize(
-    "call", [lambda one: one.find_jobset("ns", "a"), lambda one: list(one.list_jobsets())]
+    "call",
+    [lambda one: one.find_owner("JobSet", "ns", "a"), lambda one: list(one.list_owners("JobSet"))],
 )
 def test_a_cluster_that_does_not_serve_jobsets_is_a_transient_error(
     call: Callable[[Cluster], Any],

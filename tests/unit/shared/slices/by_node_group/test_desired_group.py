@@ -14,7 +14,6 @@ from shared.node_groups.node_group import InstanceConfig, parse
 from shared.slices import classes
 from shared.slices.by_node_group.provider import read_slice
 from shared.slices.classes import COMPUTE_CLASS
-from shared.slices.kinds.jobset import find_key_violation
 from shared.slices.provider import DesiredSlice
 from shared.slices.units import Demand, InputError, Unit
 from tests.support.builders import CLUSTER, NOW, readable
@@ -49,9 +48,6 @@ def annotated(**annotations: str) -> dict[str, Any]:
 
 def build_desired(change: dict[str, Any] | None = None, **template: Any) -> DesiredSlice:
     demand, unit = leader(**(change or {}))
-    violation = find_key_violation(demand, unit)
-    if violation:
-        raise InputError(violation)
     return build_group(demand, unit, options(**template))
 
 
@@ -125,11 +121,6 @@ def test_a_pod_with_eight_chips_gets_a_slice_of_one_host() -> None:
     one = build_group(*leader(8, spec={"nodeSelector": selector(topology="2x4")}), options())
     assert one.size == "1 host of ct6e-standard-8t (2x4)"
     assert one.body["spec"]["targetSizePolicyMode"] == "INDIVIDUAL"
-
-
-def test_a_job_key_of_five_characters_is_long_enough() -> None:
-    labels = {"jobset.sigs.k8s.io/job-key": KEY[:5]}
-    assert build_desired({"metadata": {"labels": labels}}).name == NAME
 
 
 PROVISIONING_MODELS: dict[str, tuple[dict[str, str], dict[str, Any], dict[str, Any]]] = {
@@ -393,17 +384,6 @@ INPUT_ERRORS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
         {},
         "the topology 4x4 would need 2 hosts of 8 chips: hosts of a slice with more than one have 4, "
         "which the Pod must ask for",
-    ),
-    "no key": (
-        {"metadata": {"labels": {"jobset.sigs.k8s.io/job-key": None}}},
-        {},
-        "the Pod has no label jobset.sigs.k8s.io/job-key: JobSet sets it on the Pods of its Jobs",
-    ),
-    "a short key": (
-        {"metadata": {"labels": {"jobset.sigs.k8s.io/job-key": "abc"}}},
-        {},
-        "the label jobset.sigs.k8s.io/job-key is 'abc': it must be at least 5 letters and digits, as "
-        "JobSet computes it (40 hex digits)",
     ),
     "Spot and reserved": (
         selecting(**{SPOT: "true", RESERVATION: "r"}),

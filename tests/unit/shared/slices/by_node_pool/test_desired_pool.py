@@ -33,7 +33,6 @@ from shared.slices.by_node_pool.found_pools import (
     read_slice,
 )
 from shared.slices.classes import Place, SliceClass, parse
-from shared.slices.kinds.jobset import find_key_violation
 from shared.slices.provider import NameConflict, Slice, SliceState
 from shared.slices.selectors import COPY_LABELS, SPOT
 from shared.slices.units import InputError, Unit
@@ -59,9 +58,6 @@ HASH = "google.com/tpu-provisioner-nodepool-hash"
 
 
 def get_input_error(settings: GkeSettings = SETTINGS, **change: Any) -> str:
-    violation = find_key_violation(*leader(**change))
-    if violation:
-        return violation
     with pytest.raises(InputError) as raised:
         build_pool(*leader(**change), settings)
     return str(raised.value)
@@ -291,22 +287,7 @@ def test_a_spot_pool_requires_a_toleration_of_spot(
         assert get_input_error(**given) == INPUT_ERRORS["nodepool-spot-without-toleration"]
 
 
-NO_KEY = "the Pod has no label jobset.sigs.k8s.io/job-key: JobSet sets it on the Pods of its Jobs"
 INPUTS: list[Any] = [
-    pytest.param({"labels": {"jobset.sigs.k8s.io/job-key": None}}, NO_KEY, id="no key"),
-    pytest.param(
-        {
-            "labels": {"jobset.sigs.k8s.io/jobset-name": None},
-            "annotations": {"jobset.sigs.k8s.io/jobset-name": "x/../y?z"},
-        },
-        "the Pod's jobset.sigs.k8s.io/jobset-name is 'x/../y?z': it must be the name of a JobSet",
-        id="no name of a JobSet",
-    ),
-    pytest.param(
-        {"labels": {"jobset.sigs.k8s.io/job-key": "abc"}},
-        "the label jobset.sigs.k8s.io/job-key is 'abc': it must be at least 5 letters and digits, as JobSet computes it (40 hex digits)",
-        id="short key",
-    ),
     pytest.param(
         {"node_selector": {"cloud.google.com/gke-tpu-accelerator": None}},
         "the Pod's nodeSelector cloud.google.com/gke-tpu-accelerator is missing: it must be tpu-v4-podslice, tpu-v5-lite-podslice, tpu-v5p-slice, tpu-v6e-slice or tpu7x",
@@ -381,9 +362,6 @@ INPUTS: list[Any] = [
 ]  # fmt: skip
 
 
-@pytest.mark.conformance(
-    cases={"no key": "name-job-key-label-missing", "short key": "name-key-shorter-than-5"}
-)
 @pytest.mark.parametrize("given, message", INPUTS)
 def test_an_invalid_field_of_a_pod_is_an_input_error_with_the_valid_values(
     given: dict[str, Any], message: str
