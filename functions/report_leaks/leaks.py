@@ -13,7 +13,14 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from shared.base.documents import read_list, read_mapping, read_text
-from shared.base.names import FINALIZER, RESOURCE_NAME_LABEL, find_resource_name
+from shared.base.names import (
+    FINALIZER,
+    MIGS,
+    POLICIES,
+    RESOURCE_NAME_LABEL,
+    TEMPLATES,
+    find_resource_name,
+)
 from shared.base.timestamps import guess_time
 from shared.node_groups import node_group
 from shared.node_groups.node_group import NodeGroup
@@ -21,19 +28,15 @@ from shared.ports.gce.values import ListedResource
 
 PREFIX = "tng-"
 """The prefix of the names of all resources of groups."""
-LISTED_KINDS = (MIG_SERVICE, TEMPLATE_SERVICE, POLICY_SERVICE) = (
-    "instance_group_managers",
-    "instance_templates",
-    "resource_policies",
-)
-"""The resources of a group, by the client library's names, in the order of their deletion."""
+LISTED_KINDS = (MIGS, TEMPLATES, POLICIES)
+"""The resources of a group, in the order of their deletion."""
 MIN_AGE = timedelta(hours=1)
 MAX_NAMED_VMS = 16
 
 _NOUNS = {
-    MIG_SERVICE: "managed instance group",
-    TEMPLATE_SERVICE: "instance template",
-    POLICY_SERVICE: "workload policy",
+    MIGS: "managed instance group",
+    TEMPLATES: "instance template",
+    POLICIES: "workload policy",
 }
 Places = Collection[tuple[str, str]]
 """Project and location (``""``: global) of resources; empty if they are not known."""
@@ -89,7 +92,7 @@ def find_leaks(
             found[resource.project, mark["group"], mark["uid"]].append(resource)
     oldest = {key: min(one.created or now for one in resources) for key, resources in found.items()}
     return tuple(
-        Leak(*key, tuple(sorted(found[key], key=lambda one: LISTED_KINDS.index(one.service))))
+        Leak(*key, tuple(sorted(found[key], key=lambda one: LISTED_KINDS.index(one.kind))))
         for key in sorted(found, key=lambda key: (oldest[key], key))
         if now - oldest[key] >= MIN_AGE
     )
@@ -120,7 +123,7 @@ def render_message(leak: Leak) -> str:
     vms += f" and {more} more" if more > 0 else ""
     with_vms = f" with {len(leak.vms)} VMs ({vms})" if leak.vms else ""
     left = ", ".join(
-        f"{_NOUNS[one.service]} {one.name}{with_vms if one.service == MIG_SERVICE else ''}"
+        f"{_NOUNS[one.kind]} {one.name}{with_vms if one.kind == MIGS else ''}"
         for one in leak.resources
     )
     return (

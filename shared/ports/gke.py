@@ -8,7 +8,6 @@ import json
 import threading
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from functools import partial
 from typing import Any, Literal
 
 from shared.base.documents import Document, read_mappings, read_text
@@ -32,17 +31,29 @@ class GkeClient(LazyClients):
     kept: tuple[datetime, dict[str, dict[str, Any]]] | None = None
     slots = threading.Lock()
 
-    def load_class(self, service: str) -> Callable[..., Any]:  # noqa: ARG002 - there is one
-        """Import the client's class."""
+    def open(self, service: str) -> tuple[Any, Any]:  # noqa: ARG002 - there is one
+        """Import the client's class, and open the client."""
+        from google.api_core.client_options import ClientOptions
+        from google.auth.credentials import AnonymousCredentials
         from google.cloud.container_v1.services.cluster_manager import ClusterManagerClient
 
-        return partial(ClusterManagerClient, transport="rest")
+        options = {}
+        if self._endpoint:
+            options["client_options"] = ClientOptions(api_endpoint=self._endpoint)
+        client = ClusterManagerClient(
+            credentials=AnonymousCredentials(), transport="rest", **options
+        )
+        session = client.transport._session
+        # Without this, the session would refresh the token after a 401 and send the request again.
+        session._max_refresh_attempts = 0
+        session.hooks["response"].append(_check_is_object)
+        return client, session
 
-    def read_error(self, error: Any, said: Document) -> tuple[str, str]:
-        """GKE's code, and its message without the client's prefix."""
+    def read_error(self, said: Document, reason: str) -> tuple[str, str]:
+        """GKE's code and message."""
         first: Document = next(read_mappings(said, "errors"), {})
-        code = error.reason or read_text(first, "reason") or read_text(said, "status")
-        return str(code), read_text(said, "message") or str(error.message)
+        code = reason or read_text(first, "reason") or read_text(said, "status")
+        return code, read_text(said, "message")
 
     def call(
         self, method: GkeMethod, request: Mapping[str, Any], remaining_s: Callable[[], float]
@@ -67,3 +78,11 @@ class GkeClient(LazyClients):
         options = {"use_integers_for_enums": False, "always_print_fields_with_no_presence": False}
         document: dict[str, Any] = json.loads(type(answer).to_json(answer, **options))
         return document
+
+
+def _check_is_object(answer: Any, **_: Any) -> None:
+    """Raise an error for a success without a JSON object: the library reads some as empty lists."""
+    from requests.exceptions import InvalidJSONError
+
+    if answer.ok and not answer.content.lstrip().startswith(b"{"):
+        raise InvalidJSONError("the answer is not a JSON object")

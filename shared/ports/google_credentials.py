@@ -1,7 +1,7 @@
 """The credentials of the process for Google's APIs, fetched before a call and never inside one.
 
 The client libraries fetch a token inside a call, without a deadline, and send the request afterwards,
-however late. Here the libraries' clients are anonymous: each call first gets the headers that
+however late. Here the clients are anonymous: each call first gets the headers that
 authorize it, then reads the deadline, then sends.
 """
 
@@ -10,10 +10,11 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from http import HTTPStatus
 from typing import Any, TypeVar
 
-from shared.base.documents import Document
-from shared.ports.connection_errors import explain, explain_page, find_error_of_api
+from shared.base.documents import Document, read_mappings, read_text
+from shared.ports.connection_errors import explain, explain_page, find_error_of_api, show_answer
 from shared.ports.errors import UNPARSABLE, About, CallError
 
 Headers = tuple[tuple[str, str], ...]
@@ -49,12 +50,12 @@ class GoogleCredentials:
         open. Therefore a resource counts as absent only when its last intent is older than
         `SURELY_ABSENT_AFTER`. After an even longer freeze, ``report_leaks`` finds the resource.
         """
-        from google.api_core.exceptions import Unauthorized
-
         headers = self._get_headers(remaining_s)
         try:
             return send(headers, remaining_s())
-        except Unauthorized:
+        except Exception as error:
+            if _find_status(error) != HTTPStatus.UNAUTHORIZED:
+                raise
             renewed = self._get_headers(remaining_s, refused=headers)
             if renewed == headers:
                 raise
@@ -74,7 +75,7 @@ class GoogleCredentials:
 
 
 class LazyClients(ABC):
-    """Clients of Google's libraries, each opened when it is first needed and then kept.
+    """Clients of Google's APIs, each opened when it is first needed and then kept.
 
     ``endpoint`` is another address of the API, for a simulator; ``prepare`` is called with each new
     client's HTTP session. The clients are anonymous: ``credentials`` authorize each call.
@@ -97,16 +98,20 @@ class LazyClients(ABC):
         """The client of a service."""
         with self._lock:
             if service not in self._opened:
-                self._opened[service] = self._open(service)
+                client, session = self.open(service)
+                if self._prepare is not None:
+                    self._prepare(session)
+                self._opened[service] = client
             return self._opened[service]
 
     @abstractmethod
-    def load_class(self, service: str) -> Callable[..., Any]:
-        """Import the class of a service's client."""
+    def open(self, service: str) -> tuple[Any, Any]:
+        """Open the client of a service, and return it with its HTTP session."""
 
     @abstractmethod
-    def read_error(self, error: Any, said: Document) -> tuple[str, str]:
-        """The code and the message of an error. ``said`` is what the API says about it, or empty."""
+    def read_error(self, said: Document, reason: str) -> tuple[str, str]:
+        """The code and the message of an error. ``said`` is what the API says about it, or empty;
+        ``reason`` is the reason in its details."""
 
     def send(
         self,
@@ -120,47 +125,40 @@ class LazyClients(ABC):
         An error in another form than the API's shows nothing about the resource: a proxy, a load
         balancer or a wrong address may have answered.
         """
-        from google.api_core.exceptions import GoogleAPICallError
+        try:
+            return self.credentials.call(call, remaining_s)
+        except Exception as error:
+            explained = self._explain(error)
+            if explained is None:
+                raise
+            raise CallError(name, *explained, about) from error
+
+    def _explain(self, error: Exception) -> tuple[int, str, str] | None:
+        """HTTP status, code and message of an error of a request; ``None`` for another exception."""
         from google.auth.exceptions import GoogleAuthError
         from google.protobuf.json_format import ParseError
         from requests import RequestException
 
-        try:
-            return self.credentials.call(call, remaining_s)
-        except GoogleAPICallError as error:
-            http, said = int(error.code or 0), find_error_of_api(error)
-            if said is None and 400 <= http < 500 and http != 429:
-                raise CallError(name, 0, "unreachable", explain_page(error), about) from error
-            raise CallError(name, http, *self.read_error(error, said or {}), about) from error
-        except (RequestException, GoogleAuthError) as error:
-            raise CallError(name, 0, "unreachable", type(error).__name__, about) from error
-        # The libraries' errors for an answer that they cannot parse. Their texts may quote it.
-        except (ParseError, AttributeError, KeyError, TypeError, UnicodeError) as error:
-            why = f"the answer cannot be parsed ({type(error).__name__})"
-            raise CallError(name, 0, UNPARSABLE, why, about) from error
-
-    def _open(self, service: str) -> Any:
-        from google.api_core.client_options import ClientOptions
-
-        options = {}
-        if self._endpoint:
-            options["client_options"] = ClientOptions(api_endpoint=self._endpoint)
-        client = self.load_class(service)(credentials=_load_anonymous(), **options)
-        session = client.transport._session
-        # Without this, the session would refresh the token after a 401 and send the request again.
-        session._max_refresh_attempts = 0
-        session.hooks["response"].append(_check_is_object)
-        if self._prepare is not None:
-            self._prepare(session)
-        return client
+        if http := _find_status(error):
+            said = find_error_of_api(error)
+            if said is None and 400 <= http < 500 and http != HTTPStatus.TOO_MANY_REQUESTS:
+                return 0, "unreachable", explain_page(error)
+            details = read_mappings(said or {}, "details")
+            reason = next(filter(None, (read_text(one, "reason") for one in details)), "")
+            code, message = self.read_error(said or {}, reason)
+            return http, code, message or show_answer(error)
+        if isinstance(error, RequestException | GoogleAuthError):
+            return 0, "unreachable", type(error).__name__
+        # Errors for an answer that cannot be parsed. Their texts may quote it.
+        if isinstance(error, (ParseError, AttributeError, KeyError, TypeError, UnicodeError)):
+            return 0, UNPARSABLE, f"the answer cannot be parsed ({type(error).__name__})"
+        return None
 
 
-def _check_is_object(answer: Any, **_: Any) -> None:
-    """Raise an error for a success without a JSON object: the libraries read some as empty lists."""
-    from requests.exceptions import InvalidJSONError
-
-    if answer.ok and not answer.content.lstrip().startswith(b"{"):
-        raise InvalidJSONError("the answer is not a JSON object")
+def _find_status(error: Exception) -> int:
+    """The status code of the answer that is this error; 0 if no answer came."""
+    status = getattr(getattr(error, "response", None), "status_code", 0)
+    return status if isinstance(status, int) else 0
 
 
 def _load_default() -> Any:

@@ -1,67 +1,71 @@
-"""The client library's clients, one for each service of Compute Engine that a step uses.
+"""Requests to Compute Engine's REST API, with what a process remembers between invocations.
 
-google-cloud-compute imports all of its 130 services with the package, 1.3 s and 148 MB; with the
-package module left unloaded, a service costs 0.65 s. After `_leave_unloaded`, the first use of anything
-else loads the whole package.
+They are made without google-cloud-compute: its message classes alone take a third of a cold start.
 """
 
-import importlib
-import importlib.util
-import sys
+import json
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
-from types import MappingProxyType, ModuleType
+from types import MappingProxyType
 from typing import Any
+from urllib.parse import quote
 
-from shared.base.documents import Document, read_mappings, read_text
-from shared.ports.google_credentials import LazyClients
+from shared.base.documents import Document, parse_json, read_mappings, read_text
+from shared.ports.errors import About
+from shared.ports.google_credentials import AnswerT, Headers, LazyClients
+
+_ENDPOINT = "https://compute.googleapis.com"
+
+
+@dataclass(frozen=True)
+class Call:
+    """A request. ``name`` is the API's name of the method, as in ``instances.setMetadata``."""
+
+    name: str
+    about: About
+    method: str
+    path: str
+    query: Mapping[str, str] = field(default_factory=dict)
+    body: Mapping[str, Any] | None = None
 
 
 class Clients(LazyClients):
-    """The clients of services, by the names of their packages, as in ``instance_templates``."""
+    """An HTTP session for all calls of a process."""
 
     members: Mapping[tuple[str, str, str], tuple[datetime, frozenset[str]]] = MappingProxyType({})
     """The ids of the members of MIGs, by project, zone and name, and until when each list is kept."""
     written: Mapping[tuple[str, str], datetime] = MappingProxyType({})
     """Since when metadata of VMs is being written, by the VM's id and the fingerprint before."""
 
-    def load_class(self, service: str) -> Callable[..., Any]:
-        """Import the class of a service's client, and nothing of other services."""
-        _leave_unloaded("google.cloud.compute_v1", "google.cloud.compute_v1.services")
-        module = importlib.import_module(f"google.cloud.compute_v1.services.{service}")
-        words = "".join(part.capitalize() for part in service.split("_"))
-        found: Callable[..., Any] = getattr(module, f"{words}Client")
-        return found
+    def open(self, service: str) -> tuple[Any, Any]:  # noqa: ARG002 - there is one
+        """Open the session."""
+        import requests
 
-    def read_error(self, error: Any, said: Document) -> tuple[str, str]:
+        session = requests.Session()
+        return session, session
+
+    def request(
+        self, call: Call, headers: Headers, timeout_s: float, parse: Callable[[Document], AnswerT]
+    ) -> AnswerT:
+        """Send one request and parse its answer. Raises errors that `send` explains."""
+        answer = self.get("").request(
+            call.method,
+            f"{self._endpoint or _ENDPOINT}/compute/v1/{quote(call.path)}",
+            params=call.query,
+            data=None if call.body is None else json.dumps(call.body),
+            headers={"Content-Type": "application/json", **dict(headers)},
+            timeout=timeout_s,
+            allow_redirects=False,
+        )
+        answer.raise_for_status()
+        try:
+            return parse(parse_json(answer.content))
+        except ValueError as error:
+            raise TypeError(str(error)) from error
+
+    def read_error(self, said: Document, reason: str) -> tuple[str, str]:
         """Compute Engine's code and message of the first error."""
         first: Document = next(read_mappings(said, "errors"), {})
-        code = read_text(first, "reason") or error.reason or ""
-        return str(code), read_text(first, "message") or str(error.message)
-
-
-class _UnloadedPackage(ModuleType):
-    """A package whose submodules can be imported while its ``__init__`` has not run yet."""
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or self.__spec__ is None or self.__spec__.loader is None:
-            raise AttributeError(name)
-        if importlib.util.find_spec(f"{self.__name__}.{name}") is not None:
-            return importlib.import_module(f"{self.__name__}.{name}")
-        self.__class__ = ModuleType  # type: ignore[assignment]
-        self.__spec__.loader.exec_module(self)
-        return getattr(self, name)
-
-
-def _leave_unloaded(*packages: str) -> None:
-    for name in packages:
-        if name in sys.modules:
-            continue
-        spec = importlib.util.find_spec(name)
-        if spec is None:
-            raise ModuleNotFoundError(f"{name} is not installed; see requirements.txt")
-        module = _UnloadedPackage(name)
-        module.__spec__ = spec
-        module.__path__ = list(spec.submodule_search_locations or ())
-        module.__file__ = spec.origin
-        sys.modules[name] = module
+        message = read_text(first, "message") or read_text(said, "message")
+        return read_text(first, "reason") or reason, message

@@ -1,16 +1,20 @@
 """The values that the port to Compute Engine reads, and their parsers.
 
-An answer is a message of the client library; a field that is not set reads as empty.
+A field that is not set reads as empty. A parser raises `TypeError` or `AttributeError` for a field of
+another type.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
+from shared.base.documents import Document
 from shared.base.reasons import Reason
 from shared.base.timestamps import find_time
 from shared.ports.error_reasons import ErrorKind, Verdict, classify, rank
+
+FieldT = TypeVar("FieldT", str, int, bool, dict[str, Any], list[Any])
 
 UP = frozenset({"PROVISIONING", "STAGING", "RUNNING"})
 """The statuses of a VM that runs or is being started."""
@@ -138,12 +142,12 @@ class TemplateRef:
 class ListedResource:
     """A resource as an aggregated list shows it.
 
-    ``service`` is the client library's name of its kind, as in ``instance_group_managers``;
-    ``location`` is a zone or a region, empty for a global resource.
+    ``kind`` is its collection, as in ``instanceGroupManagers``; ``location`` is a zone or a region,
+    empty for a global resource.
     """
 
     project: str
-    service: str
+    kind: str
     location: str
     name: str
     description: str
@@ -154,119 +158,146 @@ class ListedResource:
         return self.project, self.location
 
 
-def parse_policy(found: Any) -> Policy:
+def read_field(found: Document, key: str, kind: type[FieldT]) -> FieldT:
+    """The field of a message; empty if it is not set. Raises `TypeError` for another type."""
+    value = found.get(key)
+    if value is None:
+        return kind()
+    if not isinstance(value, kind):
+        raise TypeError(f"{key} is of another type")
+    return value
+
+
+def parse_policy(found: Document) -> Policy:
     """A workload policy."""
-    return Policy(_shorten(found.self_link), found.description)
+    return Policy(_read_link(found), read_field(found, "description", str))
 
 
-def parse_operation(found: Any) -> Operation:
+def parse_operation(found: Document) -> Operation:
     """An operation. Of several errors the first in `shared.base.reasons.ORDER` counts."""
-    errors = _errors(found.error.errors if found.error else (), found.http_error_status_code)
-    return Operation(found.name, found.status.name == "DONE", errors[0] if errors else None)
+    http = read_field(found, "httpErrorStatusCode", int)
+    errors = _read_errors(read_field(found, "error", dict), http)
+    is_done = read_field(found, "status", str) == "DONE"
+    return Operation(read_field(found, "name", str), is_done, errors[0] if errors else None)
 
 
-def parse_template(found: Any) -> Template:
+def parse_template(found: Document) -> Template:
     """An instance template, global or of a region."""
-    properties = found.properties
-    scheduling = properties.scheduling
+    properties = read_field(found, "properties", dict)
+    scheduling = read_field(properties, "scheduling", dict)
+    affinity = read_field(properties, "reservationAffinity", dict)
+    disks = read_field(properties, "disks", list)
     return Template(
-        uri=_shorten(found.self_link),
-        description=found.description,
-        machine_type=properties.machine_type,
+        uri=_read_link(found),
+        description=read_field(found, "description", str),
+        machine_type=read_field(properties, "machineType", str),
         has_scheduling="scheduling" in properties,
-        maintenance=scheduling.on_host_maintenance,
-        provisioning_model=scheduling.provisioning_model,
-        termination_action=scheduling.instance_termination_action,
-        reservation_type=properties.reservation_affinity.consume_reservation_type,
-        has_boot_disk=any(disk.boot for disk in properties.disks),
-        max_run_s=scheduling.max_run_duration.seconds,
-        metadata=_items(properties.metadata),
+        maintenance=read_field(scheduling, "onHostMaintenance", str),
+        provisioning_model=read_field(scheduling, "provisioningModel", str),
+        termination_action=read_field(scheduling, "instanceTerminationAction", str),
+        reservation_type=read_field(affinity, "consumeReservationType", str),
+        has_boot_disk=any(read_field(disk, "boot", bool) for disk in disks),
+        # A 64-bit number is a text in JSON.
+        max_run_s=int(read_field(scheduling, "maxRunDuration", dict).get("seconds") or 0),
+        metadata=_read_items(properties),
     )
 
 
-def parse_mig(found: Any) -> Mig:
+def parse_mig(found: Document) -> Mig:
     """A managed instance group."""
-    bulk = found.status.bulk_instance_operation
+    actions = read_field(found, "currentActions", dict)
+    status = read_field(found, "status", dict)
+    bulk = read_field(status, "bulkInstanceOperation", dict)
+    progress = read_field(bulk, "lastProgressCheck", dict)
     return Mig(
-        uri=_shorten(found.self_link),
-        description=found.description,
-        target_size=found.target_size,
-        creating=found.current_actions.creating + found.current_actions.creating_without_retries,
-        is_bulk_in_progress=bulk.in_progress,
-        recreating=found.current_actions.recreating,
-        errors=_errors(bulk.last_progress_check.error.errors),
+        uri=_read_link(found),
+        description=read_field(found, "description", str),
+        target_size=read_field(found, "targetSize", int),
+        creating=read_field(actions, "creating", int)
+        + read_field(actions, "creatingWithoutRetries", int),
+        is_bulk_in_progress=read_field(bulk, "inProgress", bool),
+        recreating=read_field(actions, "recreating", int),
+        errors=_read_errors(read_field(progress, "error", dict)),
         topologies={
-            applied.accelerator_topology: applied.state
-            for applied in found.status.applied_accelerator_topologies
+            read_field(one, "acceleratorTopology", str): read_field(one, "state", str)
+            for one in read_field(status, "appliedAcceleratorTopologies", list)
         },
-        missing=found.status.current_instance_statuses.non_existent
-        if "current_instance_statuses" in found.status
+        missing=read_field(read_field(status, "currentInstanceStatuses", dict), "nonExistent", int)
+        if "currentInstanceStatuses" in status
         else None,
     )
 
 
-def parse_managed_instance(found: Any) -> ManagedInstance:
+def parse_managed_instance(found: Document) -> ManagedInstance:
     """A member of a managed instance group."""
+    attempt = read_field(found, "lastAttempt", dict)
     return ManagedInstance(
-        name=found.name or found.instance.rsplit("/", 1)[-1],
-        status=found.instance_status,
-        errors=_errors(found.last_attempt.errors.errors),
-        id=str(found.id or ""),
+        name=read_field(found, "name", str)
+        or read_field(found, "instance", str).rsplit("/", 1)[-1],
+        status=read_field(found, "instanceStatus", str),
+        errors=_read_errors(read_field(attempt, "errors", dict)),
+        id=read_field(found, "id", str),
     )
 
 
-def parse_instance(found: Any) -> Instance:
+def parse_instance(found: Document) -> Instance:
     """A VM."""
     return Instance(
-        name=found.name,
-        id=str(found.id),
-        status=found.status,
-        created=find_time(found.creation_timestamp),
-        started=find_time(found.last_start_timestamp),
-        fingerprint=found.metadata.fingerprint,
-        metadata=_items(found.metadata),
+        name=read_field(found, "name", str),
+        id=read_field(found, "id", str),
+        status=read_field(found, "status", str),
+        created=find_time(read_field(found, "creationTimestamp", str)),
+        started=find_time(read_field(found, "lastStartTimestamp", str)),
+        fingerprint=read_field(read_field(found, "metadata", dict), "fingerprint", str),
+        metadata=_read_items(found),
     )
 
 
-def parse_listed(service: str, found: Any) -> ListedResource:
+def parse_listed(kind: str, found: Document) -> ListedResource:
     """A resource of any kind that has a name and a description."""
-    _, project, *scope, _, name = _shorten(found.self_link).split("/")
+    _, project, *scope, _, name = _read_link(found).split("/")
     return ListedResource(
         project=project,
-        service=service,
+        kind=kind,
         location=scope[1] if len(scope) > 1 else "",
         name=name,
-        description=found.description,
-        created=find_time(found.creation_timestamp),
+        description=read_field(found, "description", str),
+        created=find_time(read_field(found, "creationTimestamp", str)),
     )
 
 
-def find_unseen(page: Any) -> Iterator[str]:
+def find_unseen(page: Document) -> Iterator[str]:
     """The scopes, such as ``zones/us-central1-c``, that a page of an aggregated list says it lacks.
 
     Any warning but NO_RESULTS_ON_PAGE may mean that resources are missing (WarningCode in the API's
     reference).
     """
-    # Templates have no such field. Its form is not documented: paths, maybe with a host, are assumed.
-    for path in getattr(page, "unreachables", ()):
+    # Its form is not documented: paths, maybe with a host, are assumed.
+    for path in read_field(page, "unreachables", list):
         yield f"{'/'.join(path.split('/')[-2:])} (UNREACHABLE)"
-    for scope, part in (("", page), *page.items.items()):
-        code, data = part.warning.code, part.warning.data
+    for scope, part in (("", page), *read_field(page, "items", dict).items()):
+        warning = read_field(part, "warning", dict)
+        code, data = read_field(warning, "code", str), read_field(warning, "data", list)
         if code not in ("", "NO_RESULTS_ON_PAGE"):
-            named = next((one.value for one in data if one.key == "scope"), "some scopes")
+            named = next((one["value"] for one in data if one.get("key") == "scope"), "some scopes")
             yield f"{scope or named} ({code})"
 
 
-def _shorten(url: str) -> str:
-    """A URL from ``projects/`` on: the part before it differs in answers and requests."""
+def _read_link(found: Document) -> str:
+    """A resource's URL from ``projects/`` on: the part before it differs in answers and requests."""
+    url = read_field(found, "selfLink", str)
     return url[url.find("projects/") :] if "projects/" in url else url
 
 
-def _errors(errors: Iterable[Any], http: int = 0) -> tuple[GceError, ...]:
+def _read_errors(holder: Document, http: int = 0) -> tuple[GceError, ...]:
     """Errors in an order that does not depend on that of the answer, which changes."""
-    parsed = (GceError(error.code, error.message, http) for error in errors)
+    parsed = (
+        GceError(read_field(error, "code", str), read_field(error, "message", str), http)
+        for error in read_field(holder, "errors", list)
+    )
     return tuple(sorted(parsed, key=lambda error: (rank(error.verdict), error.code, error.message)))
 
 
-def _items(metadata: Any) -> dict[str, str]:
-    return {item.key: item.value for item in metadata.items}
+def _read_items(holder: Document) -> dict[str, str]:
+    items = read_field(read_field(holder, "metadata", dict), "items", list)
+    return {read_field(one, "key", str): read_field(one, "value", str) for one in items}

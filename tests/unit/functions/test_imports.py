@@ -26,7 +26,7 @@ for step in sys.argv[1:]:
     import_module(f"functions.{step}")
     imported[step] = find_libraries()
 print(json.dumps(imported))
-Clients("http://127.0.0.1:1").get("instances")
+Clients("http://127.0.0.1:1").get("")
 print("google.cloud.compute_v1.services.accelerator_types" in sys.modules)
 from google.cloud import compute_v1
 print(compute_v1.AcceleratorTypesClient.__name__)
