@@ -1,10 +1,9 @@
 """The port to GKE: requests about node pools, in the API's JSON form.
 
-Each call is a single HTTP request. The client's own retries are off. No call waits for an operation: its
+Each call is a single HTTP request, and none is retried. No call waits for an operation: its
 end is an entry of the audit log. GKE's list of node pools has no pages.
 """
 
-import json
 import threading
 from collections.abc import Callable, Mapping
 from datetime import datetime
@@ -13,41 +12,27 @@ from typing import Any, Literal
 from shared.base.documents import Document, read_mappings, read_text
 from shared.base.names import NODE_POOLS
 from shared.ports.errors import About
-from shared.ports.google_credentials import Headers, LazyClients
+from shared.ports.google_credentials import Call, RestApi
 
 GkeMethod = Literal[
     "create_node_pool", "get_node_pool", "list_node_pools", "update_node_pool", "delete_node_pool"
 ]
 """All calls that are made."""
+_HTTP = {"create": "POST", "get": "GET", "list": "GET", "update": "PUT", "delete": "DELETE"}
 
 
-class GkeClient(LazyClients):
-    """The client of google-cloud-container, and its one kind of call.
+class GkeClient(RestApi):
+    """GKE for all invocations of a process, and its one kind of call.
 
     ``kept``: when the node pools were last listed, and the pools by name, with the changes that this
     process has begun since. ``slots`` is held while such a change takes a slot, and during no call.
     """
 
+    URL = "https://container.googleapis.com"
+    VERSION = "v1"
+
     kept: tuple[datetime, dict[str, dict[str, Any]]] | None = None
     slots = threading.Lock()
-
-    def open(self, service: str) -> tuple[Any, Any]:  # noqa: ARG002 - there is one
-        """Import the client's class, and open the client."""
-        from google.api_core.client_options import ClientOptions
-        from google.auth.credentials import AnonymousCredentials
-        from google.cloud.container_v1.services.cluster_manager import ClusterManagerClient
-
-        options = {}
-        if self._endpoint:
-            options["client_options"] = ClientOptions(api_endpoint=self._endpoint)
-        client = ClusterManagerClient(
-            credentials=AnonymousCredentials(), transport="rest", **options
-        )
-        session = client.transport._session
-        # Without this, the session would refresh the token after a 401 and send the request again.
-        session._max_refresh_attempts = 0
-        session.hooks["response"].append(_check_is_object)
-        return client, session
 
     def read_error(self, said: Document, reason: str) -> tuple[str, str]:
         """GKE's code and message."""
@@ -62,27 +47,17 @@ class GkeClient(LazyClients):
 
         ``remaining_s`` says how many seconds are left for calls; it raises `OutOfTimeError` at the end.
         """
-        from google.cloud.container_v1 import types
-
-        name = f"nodePools.{method.partition('_')[0]}"
-        created, path = request.get("nodePool", {}), request.get("name", "")
-        about = About(NODE_POOLS, created.get("name") or path.rpartition("/")[2])
-        words = "".join(word.capitalize() for word in method.split("_"))
-        message = getattr(types, f"{words}Request").from_json(json.dumps(request))
-        call = getattr(self.get("cluster_manager"), method)
-
-        def send(headers: Headers, timeout_s: float) -> Any:
-            return call(request=message, timeout=timeout_s, retry=None, metadata=headers)
-
-        answer = self.send(name, about, send, remaining_s)
-        options = {"use_integers_for_enums": False, "always_print_fields_with_no_presence": False}
-        document: dict[str, Any] = json.loads(type(answer).to_json(answer, **options))
-        return document
+        body, verb = dict(request), method.partition("_")[0]
+        named = body.pop("name", "")
+        path = named or f"{body.pop('parent')}/{NODE_POOLS}"
+        name = request.get("nodePool", {}).get("name") or named.rpartition("/")[2]
+        about = About(NODE_POOLS, name)
+        made = Call(f"{NODE_POOLS}.{verb}", about, _HTTP[verb], path, body=body or None)
+        return self.request(made, _check_pools, remaining_s)
 
 
-def _check_is_object(answer: Any, **_: Any) -> None:
-    """Raise an error for a success without a JSON object: the library reads some as empty lists."""
-    from requests.exceptions import InvalidJSONError
-
-    if answer.ok and not answer.content.lstrip().startswith(b"{"):
-        raise InvalidJSONError("the answer is not a JSON object")
+def _check_pools(found: Document) -> dict[str, Any]:
+    """An answer whose node pools are mappings. Raises `TypeError`."""
+    if not all(isinstance(pool, dict) for pool in found.get("nodePools", ())):
+        raise TypeError("a node pool is of another type")
+    return dict(found)

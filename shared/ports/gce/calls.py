@@ -15,7 +15,7 @@ from shared.base.documents import Document
 from shared.base.names import MIGS, POLICIES, TEMPLATES, VMS
 from shared.ports.error_reasons import ErrorKind
 from shared.ports.errors import About, CallError
-from shared.ports.gce.clients import Call, Clients
+from shared.ports.gce.clients import Clients
 from shared.ports.gce.values import (
     Instance,
     ListedResource,
@@ -35,7 +35,7 @@ from shared.ports.gce.values import (
     parse_template,
     read_field,
 )
-from shared.ports.google_credentials import Headers
+from shared.ports.google_credentials import Call
 
 T = TypeVar("T")
 
@@ -278,8 +278,7 @@ class Gce:
             call = replace(call, query={**call.query, "pageToken": token})
 
     def _call(self, call: Call, parse: Callable[[Document], T]) -> T:
-        def send(headers: Headers, timeout_s: float) -> T:
-            self.calls += 1
-            return self._clients.request(call, headers, timeout_s, parse)
+        return self._clients.request(call, parse, self._remaining_s, self._count)
 
-        return self._clients.send(call.name, call.about, send, self._remaining_s)
+    def _count(self) -> None:
+        self.calls += 1

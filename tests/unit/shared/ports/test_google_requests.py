@@ -1,4 +1,4 @@
-"""Requests and answers are those of google-cloud-compute, which the port does without."""
+"""Requests and answers are those of Google's client libraries, which the ports do without."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from google.auth.credentials import AnonymousCredentials
-from google.cloud import compute_v1
+from google.cloud import compute_v1, container_v1
 
 from functions.create_resources.bodies import mig_body, policy_body, template_body
 from local.base.http import Request, Response
@@ -19,6 +19,7 @@ from shared.ports.gce import values
 from shared.ports.gce.calls import Gce
 from shared.ports.gce.clients import Clients
 from shared.ports.gce.values import TemplateRef
+from shared.ports.gke import GkeClient, GkeMethod
 from tests.support.builders import NOW, group
 from tests.support.compute import instance
 
@@ -159,6 +160,35 @@ def test_a_request_is_that_of_the_client_library(name: str) -> None:
     answer = getattr(client, method)(request=request)
     assert len(list(getattr(answer, "pages", [answer]))) == len(theirs.requests)
     assert ours.requests == theirs.requests
+
+
+PARENT = "projects/p/locations/us-east5/clusters/c"
+POOL = {"name": f"{PARENT}/nodePools/n"}
+CREATED = {"name": "n", "initialNodeCount": 2, "config": {"diskSizeGb": 100, "spot": True}}
+LABELS = {"labels": {"labels": {"a": "b"}}, "etag": "e"}
+GKE_CALLS: dict[GkeMethod, tuple[str, dict[str, Any]]] = {
+    "create_node_pool": ("CreateNodePoolRequest", {"parent": PARENT, "nodePool": CREATED}),
+    "get_node_pool": ("GetNodePoolRequest", POOL),
+    "list_node_pools": ("ListNodePoolsRequest", {"parent": PARENT}),
+    "update_node_pool": ("UpdateNodePoolRequest", {**POOL, **LABELS}),
+    "delete_node_pool": ("DeleteNodePoolRequest", POOL),
+}
+
+
+@pytest.mark.parametrize("method", GKE_CALLS)
+def test_a_request_to_gke_is_that_of_the_client_library(method: GkeMethod) -> None:
+    kind, request = GKE_CALLS[method]
+    ours, theirs = Recorder(), Recorder()
+    client = GkeClient("http://container.test", prepare=lambda one: mount(one, ours))
+    client.call(method, request, lambda: 9.0)
+    library = container_v1.ClusterManagerClient(
+        credentials=AnonymousCredentials(), transport="rest"
+    )
+    mount(library.transport._session, theirs)
+    getattr(library, method)(request=getattr(container_v1, kind).from_json(json.dumps(request)))
+    ((http, path, query, body),) = theirs.requests
+    query.pop("$alt", None)  # the library asks for numbers in place of the names of enums
+    assert ours.requests == [(http, path, query, body)]
 
 
 ANSWERS: dict[str, tuple[Callable[[Any], object], Any, object]] = {
