@@ -36,7 +36,7 @@ BODIES = {
 REGION = {"project": "p", "region": "us-east5"}
 ZONE = {"project": "p", "zone": "us-east5-b"}
 MEMBERS = {**ZONE, "instance_group_manager": "tng-a"}
-VMS = {"filter": 'name eq "tng-a-[a-z0-9]{4}"', "max_results": 500}
+VMS = {"filter": 'name eq "(tng-a-[a-z0-9]{4})"', "max_results": 500}
 ALL = {"project": "p", "filter": 'name eq "tng-.*"', "max_results": 500}
 OF = About("instances", "tng-a")
 
