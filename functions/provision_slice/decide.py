@@ -75,6 +75,7 @@ def _plan_pod(observed: observe.ObservedPod | observe.ObservedImpossible, now: d
         )
         return Plan("InputRefused", first=(Emit(event, once=True),), note=observed.message)
     desired, existing, quota = observed.desired, observed.existing, observed.quota
+    full = quota.find_full(desired, now) if quota is not None else None
     situation = create_or_release.Situation(
         trigger=create_or_release.SliceTrigger.POD_RESYNC
         if observed.is_resync
@@ -83,12 +84,11 @@ def _plan_pod(observed: observe.ObservedPod | observe.ObservedImpossible, now: d
         phase=create_or_release.find_phase(existing),
         is_in_use=bool(observed.users),
         is_paused=observed.is_paused,
-        is_full=quota is not None and not quota.has_room(desired, now),
+        is_full=full is not None,
     )
     words = {
-        "namespace": desired.unit.namespace,
-        "limit": quota.limit.shown if quota else "",
-        "used": quota.show_used(now) if quota else "",
+        "limit": full.limit.shown[0].upper() + full.limit.shown[1:] if full else "",
+        "used": full.show_used(now) if full else "",
         "name": desired.name,
         "size": desired.size,
         "unit": desired.unit.shown,

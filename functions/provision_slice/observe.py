@@ -12,6 +12,7 @@ from shared.base.fields import is_yes
 from shared.base.timestamps import guess_time
 from shared.slices import concurrency
 from shared.slices.assigned import assign_unit
+from shared.slices.classes import SliceClass
 from shared.slices.create_or_release import DEAD, PAUSED_KEY, find_phase
 from shared.slices.kinds import Leader, find_leader, get_kind
 from shared.slices.kinds.kind import find_hosts_violation
@@ -65,7 +66,7 @@ class ObservedPod:
     ``need``: whether its owner needs the slice. ``users`` are the owners of Pods that keep the
     existing slice from being replaced (`is_user`); they are read only if the slice is not as asked.
     ``wording``: the provider, used only for how its slices are called in Events. ``is_resync``: the
-    trigger is a resync. ``quota``: the namespace's, if it has a limit and the slice would be created.
+    trigger is a resync. ``quota``: if namespace or class have a limit and the slice would be created.
     """
 
     leader: Leader
@@ -148,11 +149,15 @@ def _observe_operation(work: SliceWork, event: LogEvent) -> ObservedOperation:
     leaders = [one for one in waiting.find_leaders(pods) if quotas.is_switched_on(cluster, one)]
     if leaders and provider.concurrency_limit is not None:
         slices = tuple(provider.list_all(with_nodes=False))
-        found = quotas.read_quotas(work, leaders, slices)
+        found = {
+            one.demand.uid: quota
+            for quota, own in quotas.read_quotas(work, leaders, slices)
+            for one in own
+        }
         desired = tuple(
             (leader, one)
             for leader, one in waiting.find_leaders_without_slice(leaders, slices, work)
-            if (quota := found.get(quotas.key_of(leader))) is None or quota.has_room(one, work.now)
+            if (quota := found.get(leader.demand.uid)) is None or not quota.find_full(one, work.now)
         )
         others = waiting.PodsWithoutSlice(provider.concurrency_limit, desired, slices)
     return ObservedOperation(event, provider, observed, pod is not None, others)
@@ -169,16 +174,16 @@ def _observe_pod(work: SliceWork, leader: Leader) -> ObservedPod | ObservedImpos
     if leader.kind.is_assigned:
         found = assign_unit(cluster, provider, leader, found)
     try:
-        desired = waiting.list_desired(leader, found.unit, work)[1][0]
+        of, (desired, *_) = waiting.list_desired(leader, found.unit, work)
         if violation := found.violation or find_hosts_violation(found, demand):
             raise InputError(violation)
-        return _observe_slice(work, leader, desired, found.state.need)
+        return _observe_slice(work, leader, of, desired, found.state.need)
     except InputError as error:
         return ObservedImpossible(str(error), provider, found.state.need is Need.OPTED_OUT)
 
 
 def _observe_slice(
-    work: SliceWork, leader: Leader, desired: DesiredSlice, need: Need
+    work: SliceWork, leader: Leader, of: SliceClass, desired: DesiredSlice, need: Need
 ) -> ObservedPod:
     """Read the Pod's slice, and the quota if it would be created. Raises `InputError`."""
     cluster, provider = work.cluster, work.provider
@@ -214,10 +219,10 @@ def _observe_slice(
     if is_kept or observed.is_paused or need is not Need.NEEDED:
         return observed
     # Before a slice is replaced, too: deleted, it could not be created again.
-    limit = quotas.find_limit(cluster, leader.kind, desired)
-    if limit is None or existing is not None:
+    limits = quotas.find_limits(cluster, leader.kind, desired, of)
+    if not limits or existing is not None:
         return observed
-    return replace(observed, quota=quotas.read_quota(work, limit))
+    return replace(observed, quota=quotas.read_quota(work, limits))
 
 
 def _may_be_replaced(existing: Slice | NameConflict, desired: DesiredSlice) -> bool:

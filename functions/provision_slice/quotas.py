@@ -1,13 +1,14 @@
-"""The limits of the namespaces of Pods that wait, and what these namespaces have."""
+"""The limits of the namespaces and classes of Pods that wait, and what counts for them."""
 
 from collections.abc import Collection, Iterable
 
 from functions.provision_slice import waiting
 from shared.base.names import SYSTEM_NAMESPACE
 from shared.ports.kubernetes.cluster import Cluster
+from shared.slices.classes import SliceClass, find_class
 from shared.slices.kinds import KINDS, Leader
 from shared.slices.kinds.kind import UnitKind
-from shared.slices.limits import NAMESPACES_KEY, PLACE, Limit, Limits, Quota, parse
+from shared.slices.limits import NAMESPACES_KEY, PLACE, Limit, Limits, Quota, limit_of, parse
 from shared.slices.provider import DesiredSlice, Slice
 from shared.slices.units import InputError
 from shared.slices.work import SliceWork
@@ -35,26 +36,30 @@ def lists_all(cluster: Cluster) -> bool:
     return bool(read_limits(cluster).entries)
 
 
-def find_limit(cluster: Cluster, kind: UnitKind, desired: DesiredSlice) -> Limit | None:
-    """The limit under which a slice may be created or replaced; ``None`` if there is none. Raises
+def find_limits(
+    cluster: Cluster, kind: UnitKind, desired: DesiredSlice, of: SliceClass
+) -> tuple[Limit, ...]:
+    """The limits under which a slice may be created or replaced: its namespace's and its class's. Raises
     `InputError` if it may not."""
     limit = read_limits(cluster).find(kind.name, desired.unit.namespace)
-    if limit is not None:
-        limit.check(desired.chips)
-    elif not kind.is_always_on:
+    if limit is None and not kind.is_always_on:
         raise InputError(f"{PLACE} does not list {kind.name} for {desired.unit.namespace}")
-    return limit
+    limits = tuple(one for one in (limit, limit_of(of)) if one is not None)
+    for one in limits:
+        one.check(desired.chips)
+    return limits
 
 
-def read_quota(work: SliceWork, limit: Limit) -> Quota:
-    """What the namespace of a limit has. Raises `InputError` if that cannot be counted."""
+def read_quota(work: SliceWork, limits: tuple[Limit, ...]) -> Quota:
+    """What counts for these limits. Raises `InputError` if that cannot be counted."""
     ledger = work.cluster.find_slice_ledger()
     if ledger is None:
         raise InputError(
-            f"namespace {limit.namespace} has a limit, but ConfigMap {SYSTEM_NAMESPACE}/slice-ledger is "
-            "missing: apply the manifests of this version again (component jobsets)"
+            f"{limits[0].shown}, but ConfigMap {SYSTEM_NAMESPACE}/slice-ledger is missing: apply the "
+            "manifests of this version again (component jobsets)"
         )
-    return Quota.of(limit, work.provider.list_all(limit.namespace, with_nodes=False), ledger)
+    namespace = "" if limits[-1].class_name else limits[0].key
+    return Quota.of(limits, tuple(work.provider.list_all(namespace, with_nodes=False)), ledger)
 
 
 def key_of(leader: Leader) -> tuple[str, str]:
@@ -64,33 +69,44 @@ def key_of(leader: Leader) -> tuple[str, str]:
 
 def read_quotas(
     work: SliceWork, leaders: Iterable[Leader], slices: Collection[Slice] = ()
-) -> dict[tuple[str, str], Quota]:
-    """The quotas for the Pods' kinds and namespaces that have limits. A limit that cannot be read leaves
-    no room. ``slices`` are all slices, if they have been listed."""
-    limits, found = read_limits(work.cluster), dict[tuple[str, str], Limit]()
-    for key in set(map(key_of, leaders)):
+) -> list[tuple[Quota, list[Leader]]]:
+    """The quotas of the Pods whose namespaces or classes have limits, each with its Pods. A limit that
+    cannot be read leaves no room. ``slices`` are all slices, if they have been listed."""
+    limits, found = read_limits(work.cluster), dict[tuple[Limit, ...], list[Leader]]()
+    of_classes = {one.name: limit for one in work.list_classes() if (limit := limit_of(one))}
+    for leader in leaders:
         try:
-            limit = limits.find(*key)
+            limit = limits.find(*key_of(leader))
         except InputError:
-            limit = Limit(key[1], frozenset(), 0)
-        if limit is not None:
-            found[key] = limit
+            limit = Limit(leader.demand.namespace, frozenset(), 0)
+        of_class = of_classes.get(_find_class_name(work, leader)) if of_classes else None
+        if own := tuple(one for one in (limit, of_class) if one is not None):
+            found.setdefault(own, []).append(leader)
     if not found:
-        return {}
+        return []
     ledger = work.cluster.find_slice_ledger() or {}
     slices = slices or tuple(work.provider.list_all(with_nodes=False))
-    return {key: Quota.of(limit, slices, ledger) for key, limit in found.items()}
+    return [(Quota.of(own, slices, ledger), those) for own, those in found.items()]
+
+
+def _find_class_name(work: SliceWork, leader: Leader) -> str:
+    provider = work.provider
+    try:
+        legacy, is_gke = provider.find_legacy_class, provider.is_gke
+        return find_class(leader.demand, work.list_classes(), legacy, is_gke=is_gke).name
+    except InputError:
+        return ""
 
 
 def select_with_room(work: SliceWork, leaders: Collection[Leader]) -> list[Leader]:
-    """In each namespace with a limit, as many of these Pods as it may have more slices."""
+    """In each namespace and class with a limit, as many of these Pods as it may have more slices."""
     selected: list[Leader] = []
-    for key, quota in read_quotas(work, leaders).items() if leaders else ():
-        own, room = [one for one in leaders if key_of(one) == key], quota.count_room(work.now)
+    for quota, own in read_quotas(work, leaders) if leaders else ():
+        room = quota.count_room(work.now)
         fitting = [
             leader
             for leader, desired in waiting.find_leaders_without_slice(own, (), work)
-            if desired.name not in quota.existing and quota.has_room(desired, work.now)
+            if desired.name not in quota.existing and quota.find_full(desired, work.now) is None
         ]
         selected += waiting.select_leaders(fitting, room, work.now)
         # Of Pods that are interchangeable, those that have waited longest have the slices that exist.

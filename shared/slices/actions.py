@@ -22,7 +22,7 @@ MAX_RESERVATIONS = 8
 
 @dataclass(frozen=True)
 class ReserveSlice:
-    """Reserve a slice in the ledger before it is created, because its namespace has a limit."""
+    """Reserve a slice in the ledger before it is created, because its namespace or class has a limit."""
 
     desired: DesiredSlice
     quota: Quota
@@ -45,7 +45,7 @@ class ReserveSlice:
         raise StaleObservation("slices were reserved at the same time")
 
     def describe(self) -> str:
-        return f"reserve the slice {self.desired.name} in namespace {self.quota.limit.namespace}"
+        return f"reserve the slice {self.desired.name} because {self.quota.limit.shown}"
 
 
 @dataclass(frozen=True)

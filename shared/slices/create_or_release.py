@@ -14,7 +14,6 @@ from typing import Any
 
 from shared.base.names import POOL_LABEL, SYSTEM_NAMESPACE
 from shared.ports.kubernetes.events import Event
-from shared.slices.limits import PLACE
 from shared.slices.provider import RELEASE_AFTER, NameConflict, Slice, SliceState, Wording
 from shared.slices.units import Need
 
@@ -116,8 +115,7 @@ PAUSED = EventTemplate(
 )
 LIMITED = EventTemplate(
     "SliceLimitReached",
-    f"Namespace {{namespace}} may have {{limit}} ({PLACE}) and {{used}}: the Pod gets its slice, "
-    "{noun} {name} ({size}), when others are released",
+    "{limit} and {used}: the Pod gets its slice, {noun} {name} ({size}), when others are released",
     has_prefix=False,
 )
 CONFLICTING = EventTemplate(

@@ -1,13 +1,16 @@
 """In which namespaces which kinds of workloads get slices, and how many slices and chips each may have.
 
-The cluster's administrator lists namespaces in the ConfigMap ``jobsets``. Slices are counted by name,
-from two sources: those that exist, and those in the ledger, a ConfigMap in which each creation is
-reserved first, by compare-and-swap. A reservation counts for `RESERVED_FOR` and is dropped by its age
-alone: that the slice exists does not show that another invocation, whose list may be older, has seen it.
+The cluster's administrator lists namespaces in the ConfigMap ``jobsets``; a TPUSliceClass has a limit of
+its own. Slices are counted by name, from two sources: those that exist, and those in the ledger, a
+ConfigMap in which each creation is reserved first, by compare-and-swap. It has the reservations of
+namespaces and of classes, because two objects cannot be written together. A reservation counts for
+`RESERVED_FOR` and is dropped by its age alone: that the slice exists does not show that another
+invocation, whose list may be older, has seen it.
 """
 
 import json
-from collections.abc import Collection, Iterable, Mapping
+import sys
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import lru_cache
@@ -17,11 +20,14 @@ from shared.base.documents import Document, parse_json, parse_yaml, read_mapping
 from shared.base.fields import any_of, count, show
 from shared.base.names import JOBSET_KIND, SYSTEM_NAMESPACE, is_dns_label
 from shared.base.timestamps import guess_time, render_time
+from shared.slices.classes import CLASS_KIND, SliceClass
 from shared.slices.provider import DesiredSlice, Slice
 from shared.slices.units import InputError
 
 NAMESPACES_KEY = "namespaces"
 PLACE = f"the key {NAMESPACES_KEY} of the ConfigMap {SYSTEM_NAMESPACE}/jobsets"
+_CLASS = "class."
+"""Before the name of a class in the ledger. No name of a namespace has a dot."""
 RESERVED_FOR = timedelta(minutes=2)
 """How long a reservation counts. No call is sent later than 30 seconds after the begin of its
 observation, so a slice that is not listed by then is not created any more."""
@@ -29,30 +35,51 @@ observation, so a slice that is not listed by then is not created any more."""
 
 @dataclass(frozen=True)
 class Limit:
-    """What a namespace may have. ``kinds`` are switched on; ``None`` as ``chips`` limits only slices."""
+    """What a namespace or a class may have; ``None`` is no limit. ``key`` is its key in the ledger: a
+    namespace, or `_CLASS` and a class. ``kinds`` are those that are switched on in a namespace."""
 
-    namespace: str
+    key: str
     kinds: frozenset[str]
-    slices: int
+    slices: int | None
     chips: int | None = None
 
     @property
+    def class_name(self) -> str:
+        """The class whose limit it is; empty for a namespace's."""
+        return self.key.removeprefix(_CLASS) if self.key.startswith(_CLASS) else ""
+
+    @property
     def shown(self) -> str:
-        """The limit in words."""
-        chips = "" if self.chips is None else f" and {count(self.chips, 'chip')}"
-        return f"{count(self.slices, 'slice')}{chips}"
+        """The limit in words, with whose it is."""
+        found = ((self.slices, "slice"), (self.chips, "chip"))
+        most = " and ".join(count(number, noun) for number, noun in found if number is not None)
+        if self.class_name:
+            return f"{CLASS_KIND} {self.class_name} may have {most} (its limits)"
+        return f"namespace {self.key} may have {most} ({PLACE})"
+
+    def counts(self, one: Slice) -> bool:
+        """Whether a slice counts. Those of JobSets count in a namespace only if JobSets are listed."""
+        if self.class_name:
+            return one.class_name == self.class_name
+        is_listed = one.unit.kind in self.kinds or one.unit.kind != JOBSET_KIND
+        return is_listed and one.unit.namespace == self.key
 
     def fits(self, slices: int, chips: int) -> bool:
-        """Whether the namespace may have so many."""
-        return slices <= self.slices and (self.chips is None or chips <= self.chips)
+        """Whether there may be so many."""
+        found = ((slices, self.slices), (chips, self.chips))
+        return all(most is None or number <= most for number, most in found)
 
     def check(self, chips: int) -> None:
-        """Raises `InputError` if the namespace may not even have this slice alone."""
+        """Raises `InputError` if there may not even be this slice alone."""
         if not self.fits(1, chips):
             asked = f"the Pod asks for a slice of {count(chips, 'chip')}"
-            raise InputError(
-                f"{asked}, but namespace {self.namespace} may have {self.shown} ({PLACE})"
-            )
+            raise InputError(f"{asked}, but {self.shown}")
+
+
+def limit_of(of: SliceClass) -> Limit | None:
+    """The limit of a class; ``None`` if it has none."""
+    has_none = of.slices is None and of.chips is None
+    return None if has_none else Limit(f"{_CLASS}{of.name}", frozenset(), of.slices, of.chips)
 
 
 @dataclass(frozen=True)
@@ -108,7 +135,8 @@ def _parse(namespace: str, entry: Any, kinds: Collection[str]) -> Limit | str:
 
 @dataclass(frozen=True)
 class Quota:
-    """A namespace's limit, and what it has. ``existing`` are the chips of its slices, by name.
+    """A limit, and what counts. ``existing`` are the chips of its slices, by name. ``also`` is the quota
+    of a class beside that of a namespace.
 
     Slices and ledger may be read in any order, but not before the time ``now`` by which reservations are
     dropped. After a conflict the ledger alone is read again.
@@ -117,38 +145,42 @@ class Quota:
     limit: Limit
     existing: Mapping[str, int]
     ledger: Document = field(repr=False)
-    """The ConfigMap: for each namespace, in JSON, the chips and the time of slices by name."""
+    """The ConfigMap: for each `Limit.key`, in JSON, the chips and the time of slices by name."""
+    also: "Quota | None" = None
 
     @classmethod
-    def of(cls, limit: Limit, slices: Iterable[Slice], ledger: Document) -> "Quota":
-        """The quota of the limit's namespace, whose slices are among these. Those of JobSets count only
-        if JobSets are listed."""
-        own = (one for one in slices if one.unit.namespace == limit.namespace)
-        counted = (
-            one for one in own if one.unit.kind in limit.kinds or one.unit.kind != JOBSET_KIND
-        )
-        return cls(limit, {one.name: one.chips for one in counted}, ledger)
+    def of(cls, limits: Sequence[Limit], slices: Collection[Slice], ledger: Document) -> "Quota":
+        """The quota of these limits, whose slices are among these."""
+        limit, *others = limits
+        existing = {one.name: one.chips for one in slices if limit.counts(one)}
+        return cls(limit, existing, ledger, cls.of(others, slices, ledger) if others else None)
 
     def find_used(self, now: datetime) -> Mapping[str, int]:
         """The chips of the slices that exist or are reserved, by name."""
         used = dict(self.existing)
-        for name, (chips, _) in _read(self.ledger, now).get(self.limit.namespace, {}).items():
+        for name, (chips, _) in _read(self.ledger, now).get(self.limit.key, {}).items():
             used[name] = max(chips, used.get(name, 0))
         return used
 
     def show_used(self, now: datetime) -> str:
-        """What the namespace has, in words."""
+        """What counts, in words."""
         used = self.find_used(now)
         return f"has {count(len(used), 'slice')} with {count(sum(used.values()), 'chip')}"
 
     def count_room(self, now: datetime) -> int:
-        """How many more slices the namespace may have."""
-        return max(0, self.limit.slices - len(self.find_used(now)))
+        """How many more slices there may be."""
+        used, most = self.find_used(now), self.limit.slices
+        room = sys.maxsize if most is None else max(0, most - len(used))
+        if not self.limit.fits(0, sum(used.values()) + 1):
+            return 0
+        return min(room, self.also.count_room(now)) if self.also is not None else room
 
-    def has_room(self, desired: DesiredSlice, now: datetime) -> bool:
-        """Whether the slice may be created. What it has reserved before does not count twice."""
+    def find_full(self, desired: DesiredSlice, now: datetime) -> "Quota | None":
+        """The quota that has no room for the slice. What it has reserved before does not count twice."""
         used = {**self.find_used(now), desired.name: desired.chips}
-        return self.limit.fits(len(used), sum(used.values()))
+        if not self.limit.fits(len(used), sum(used.values())):
+            return self
+        return self.also.find_full(desired, now) if self.also is not None else None
 
     def reserve(self, desired: DesiredSlice, now: datetime) -> dict[str, str] | None:
         """The data of the ledger with a reservation of the slice; ``None`` if there is no room.
@@ -157,23 +189,26 @@ class Quota:
         be under way: the larger number counts.
         """
         entries, name = _read(self.ledger, now), desired.name
-        own = entries.setdefault(self.limit.namespace, {})
+        own = entries.setdefault(self.limit.key, {})
         chips = max(desired.chips, own.get(name, (0, ""))[0])
-        if not self.has_room(replace(desired, chips=chips), now):
+        if replace(self, also=None).find_full(replace(desired, chips=chips), now) is not None:
             return None
         own[name] = (chips, render_time(now))
-        return {one: json.dumps(found) for one, found in entries.items() if found}
+        data = {one: json.dumps(found) for one, found in entries.items() if found}
+        if self.also is None:
+            return data
+        return replace(self.also, ledger={**self.ledger, "data": data}).reserve(desired, now)
 
 
 def _read(ledger: Document, now: datetime) -> dict[str, dict[str, tuple[int, str]]]:
-    """The reservations that count, by namespace and slice. What is malformed was written by others."""
+    """The reservations that count, by `Limit.key` and slice. What is malformed was written by others."""
     found: dict[str, dict[str, tuple[int, str]]] = {}
-    for namespace, text in read_texts(ledger, "data").items():
+    for key, text in read_texts(ledger, "data").items():
         try:
             entries = read_mapping({"": parse_json(text.encode())}, "")
         except ValueError:
             continue
-        found[namespace] = {
+        found[key] = {
             name: (entry[0], entry[1])
             for name, entry in entries.items()
             if isinstance(entry, list)

@@ -1,25 +1,31 @@
-"""Namespaces with a limit of slices and chips: it is never exceeded, and Pods that wait report it."""
+"""Namespaces and classes with a limit of slices and chips: it is never exceeded, and Pods that wait
+report it."""
 
 from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from random import Random
+from types import MappingProxyType
+from typing import Any
 
 import pytest
 
 from local.cloud.simulation import Options
 from shared.settings import GKE, TPU_NODE_GROUP
+from shared.slices.classes import CLASS_ANNOTATION
 from shared.slices.kinds.jobset import JobSetKind
 from tests.faults.crashes import Point, is_write, kind, run_scenario
-from tests.faults.jobsets import SETTINGS, running, slices
+from tests.faults.jobsets import GROUPS, SETTINGS, pools, running, slices
 from tests.stories.helpers import HOUR, MINUTE, PrintFigure
 from tests.stories.jobsets import JOBSETS, MERGE, OPTIONS, RUNS_FOREVER, SECOND, apply, pods, until
 from tests.support import jobset_objects as objects
 from tests.support import turns
+from tests.support.builders import merge
+from tests.support.class_specs import CLASSES, class_of_stories
 from tests.support.harness import Harness, ProcessKilled
 from tests.support.jobset_objects import NAMESPACE
 
@@ -31,17 +37,29 @@ LEDGER = f"{OPTIONS}/slice-ledger"
 
 
 class LimitedHarness(Harness):
-    """JobSets whose namespace has a limit. Messages to provision_slice can be collected, to be processed
-    together."""
+    """JobSets whose namespace or classes have limits; they name one class after the other. Messages to
+    provision_slice can be collected, to be processed together."""
 
     collected: list[bytes] | None = None
 
-    def __init__(self, provider: str, limit: str, *, workloads: bool = False) -> None:
+    def __init__(
+        self,
+        provider: str,
+        limit: str,
+        classes: Mapping[str, Mapping[str, int]] = MappingProxyType({}),
+        *,
+        workloads: bool = False,
+    ) -> None:
         super().__init__(Options(workloads=workloads), slices=SETTINGS[provider])
-        namespaces = f"{NAMESPACE}: {limit}"
-        self.simulation.admin("POST", OPTIONS, objects.config_map(namespaces=namespaces))
+        namespaces = {"namespaces": f"{NAMESPACE}: {limit}"} if limit else {}
+        self.simulation.admin("POST", OPTIONS, objects.config_map(**namespaces))
+        self.classes = [*classes]
+        for name, limits in classes.items():
+            made = class_of_stories(name, is_gke=provider == GKE, limits=limits)
+            self.simulation.admin("POST", CLASSES, made)
         self.jobsets.behaviour = RUNS_FOREVER
         self.most = 0
+        self.most_of: Counter[str] = Counter()
 
     def _serve(self, step: str) -> Callable[[bytes], int]:
         serve = super()._serve(step)
@@ -61,13 +79,33 @@ class LimitedHarness(Harness):
 
     def check(self) -> None:
         self.most = max(self.most, len(slices(self)))
+        self.most_of |= Counter(self.list_classes())
+
+    def list_classes(self) -> list[str]:
+        """The class of each slice."""
+        groups = self.simulation.admin("GET", GROUPS)["items"]
+        found = [one["metadata"]["annotations"] for one in groups]
+        for name in pools(self):
+            pool = self.gke.find_pool(name)
+            found += [pool.content["config"]["labels"]] if pool else []
+        return [one[CLASS_ANNOTATION] for one in found if CLASS_ANNOTATION in one]
+
+    def new_jobset(self, number: int) -> dict[str, Any]:
+        """A JobSet, which names the next class."""
+        found = objects.small_jobset(f"train-{number}")
+        (job,) = found["spec"]["replicatedJobs"]
+        if self.classes:
+            named = {CLASS_ANNOTATION: self.classes[number % len(self.classes)]}
+            template = job["template"]["spec"]["template"]
+            template["metadata"] = merge(template.get("metadata", {}), {"annotations": named})
+        return found
 
     def collect(self, count: int) -> list[bytes]:
         """The messages about this many new JobSets, whose Pods are unschedulable."""
         found: list[bytes] = []
         self.collected = found
         for number in range(count):
-            apply(self, objects.small_jobset(f"train-{number}"))
+            apply(self, self.new_jobset(number))
         self.run_for(30 * SECOND)
         self.collected = None
         assert len(found) == count
@@ -148,32 +186,59 @@ def in_threads(harness: LimitedHarness, messages: list[bytes], _random: Random, 
     return calls
 
 
+Limited = tuple[str, Mapping[str, Mapping[str, int]]]
+OF_NAMESPACE: Limited = (f"{{kinds: [JobSet], slices: 9, chips: {4 * SLICES + 3}}}", {})
+OF_CLASS: Limited = ("", {"v6e": {"slices": 9, "chips": 4 * SLICES + 3}})
+OF_BOTH: Limited = (
+    f"{{kinds: [JobSet], slices: {SLICES}}}",
+    {"a": {"slices": 1}, "b": {"chips": 12}},
+)
+"""The limits of a namespace and of classes, by which all Pods together may have as many slices."""
+
+
 @pytest.mark.parametrize(
-    "provider, process, seed, killed",
+    "provider, process, seed, killed, limits",
     [
-        (TPU_NODE_GROUP, interleave, 1, 0.0),
-        (TPU_NODE_GROUP, interleave, 2, 0.1),
-        (TPU_NODE_GROUP, in_threads, 3, 0.0),
-        (GKE, interleave, 4, 0.1),
+        (TPU_NODE_GROUP, interleave, 1, 0.0, OF_NAMESPACE),
+        (TPU_NODE_GROUP, interleave, 2, 0.1, OF_NAMESPACE),
+        (TPU_NODE_GROUP, in_threads, 3, 0.0, OF_NAMESPACE),
+        (GKE, interleave, 4, 0.1, OF_NAMESPACE),
+        (TPU_NODE_GROUP, in_threads, 5, 0.0, OF_CLASS),
+        (GKE, interleave, 6, 0.1, OF_CLASS),
+        (TPU_NODE_GROUP, interleave, 7, 0.1, OF_BOTH),
+        (TPU_NODE_GROUP, in_threads, 8, 0.0, OF_BOTH),
+        (GKE, interleave, 9, 0.0, OF_BOTH),
     ],
 )
-def test_fifty_pods_at_once_get_no_more_slices_than_their_namespace_may_have(
-    provider: str, process: Callable[..., int], seed: int, killed: float, print_figure: PrintFigure
+def test_fifty_pods_at_once_get_no_more_slices_than_namespace_and_class_may_have(
+    provider: str,
+    process: Callable[..., int],
+    seed: int,
+    killed: float,
+    limits: Limited,
+    print_figure: PrintFigure,
 ) -> None:
-    harness = LimitedHarness(provider, f"{{kinds: [JobSet], slices: 9, chips: {4 * SLICES + 3}}}")
+    harness = LimitedHarness(provider, *limits)
     calls = process(harness, harness.collect(COUNT), Random(seed), killed)
     print_figure(f"{COUNT} Pods at once, {SLICES} slices ({provider}): {calls} calls")
     until(harness, lambda: running(harness) == SLICES)
     harness.run_for(15 * MINUTE)
     assert harness.most == len(slices(harness)) == running(harness) == SLICES
     assert sorted(limit_events(harness).values()) == [1] * (COUNT - SLICES)
+    if limits == OF_BOTH:
+        assert harness.most_of["a"] <= 1
+        assert harness.most_of["b"] <= 3
 
 
 @pytest.mark.parametrize("provider", [TPU_NODE_GROUP, GKE])
-def test_a_slice_that_is_released_is_replaced_by_the_next_within_two_minutes(provider: str) -> None:
-    harness = LimitedHarness(provider, "{kinds: [JobSet], slices: 2}")
+@pytest.mark.parametrize("is_of_class", [False, True], ids=["namespace", "class"])
+def test_a_slice_that_is_released_is_replaced_by_the_next_within_two_minutes(
+    provider: str, is_of_class: bool
+) -> None:
+    limits = ("", {"v6e": {"slices": 2}}) if is_of_class else ("{kinds: [JobSet], slices: 2}", {})
+    harness = LimitedHarness(provider, *limits)
     for number in range(5):
-        apply(harness, objects.small_jobset(f"train-{number}"))
+        apply(harness, harness.new_jobset(number))
     until(harness, lambda: running(harness) == 2)
     harness.run_for(HOUR)  # the Pods that wait are looked at every half an hour
     for _ in range(3):

@@ -7,6 +7,7 @@ from typing import Any
 import yaml
 
 from tests.support.builders import merge
+from tests.support.jobset_objects import TEMPLATE as OBJECTS
 from tests.support.overlays import KUBERNETES
 
 Manifest = dict[str, Any]
@@ -40,6 +41,13 @@ def slice_class(name: str = "v6e", **change: Any) -> Manifest:
         "metadata": {"name": name},
         "spec": merge(spec, change),
     }
+
+
+def class_of_stories(name: str, *, is_gke: bool, **change: Any) -> Manifest:
+    """A class whose only candidate is the zone with capacity in stories."""
+    made = {"nodePool": NODE_POOL} if is_gke else {"template": {"spec": OBJECTS["spec"]}}
+    zoned = {"nodePool": {"zone": OBJECTS["spec"]["nodeLocation"]}} if is_gke else {}
+    return {**slice_class(name), "spec": merge(merge(made, zoned), change)}
 
 
 def _of(**fields: Any) -> Manifest:

@@ -30,7 +30,7 @@ _CONDITIONS = {
     "is_as_asked": ("as the Pod asks", "not as the Pod asks"),
     "is_in_use": ("in use", "not in use"),
     "is_paused": ("paused", "not paused"),
-    "is_full": ("at the limit of the namespace", "below the limit"),
+    "is_full": ("at a limit", "below the limits"),
     "is_unfit": ("unfit", "not unfit"),
     "is_rebuild_due": ("rebuild due", "rebuild not due"),
 }

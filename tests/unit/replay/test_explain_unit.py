@@ -311,17 +311,22 @@ def test_a_pod_of_any_kind_is_explained(case: str, monkeypatch: pytest.MonkeyPat
 
 def test_the_limit_of_a_namespace_is_explained_with_the_slice_that_waits_for_it() -> None:
     tool, one, other = explain_one(Options(workloads=True), ON, objects.deployment(2), last=True)
-    assert {
+    found = {
         tool.json("explain", f"default/{name}", "--pod")["cause"].partition(
             " waits for the slice "
         )[2]
         for name in (one, other)
-    } == {
-        "serve-2b574d7699ac3ae2 of Pod 1 of Deployment serve. It is being created or changed.",
-        "serve-7c86198fe309499e of Pod 0 of Deployment serve. Namespace default may have 1 slice "
-        f"({PLACE}) and has 1 slice with 4 chips: the Pod gets its slice, TPUNodeGroup "
-        "serve-7c86198fe309499e (1 host of ct6e-standard-4t (2x2)), when others are released.",
     }
+    units = [("serve-7c86198fe309499e", 0), ("serve-2b574d7699ac3ae2", 1)]
+    assert found in [
+        {
+            f"{first} of Pod {number} of Deployment serve. It is being created or changed.",
+            f"{second} of Pod {1 - number} of Deployment serve. Namespace default may have 1 slice "
+            f"({PLACE}) and has 1 slice with 4 chips: the Pod gets its slice, TPUNodeGroup "
+            f"{second} (1 host of ct6e-standard-4t (2x2)), when others are released.",
+        }
+        for (first, number), (second, _) in (units, units[::-1])
+    ]
 
 
 @pytest.mark.parametrize(

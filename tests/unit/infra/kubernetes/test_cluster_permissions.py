@@ -185,7 +185,7 @@ SCENARIOS: tuple[Callable[[], object], ...] = (
     test_jobset_slices.test_a_slice_that_has_lost_a_host_is_recreated_if_configured,
     test_jobset_slices.test_the_sweep_without_events_is_enough,
     lambda: test_limits.test_a_slice_that_is_released_is_replaced_by_the_next_within_two_minutes(
-        TPU_NODE_GROUP
+        TPU_NODE_GROUP, is_of_class=False
     ),
     lambda: test_jobset_ends.test_the_slice_of_a_completed_job_is_released_while_the_others_run(
         "TPUNodeGroups"

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -12,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from shared.slices.limits import RESERVED_FOR, Limit, Limits, Quota, parse
+from shared.slices.classes import SliceClass
+from shared.slices.limits import RESERVED_FOR, Limit, Limits, Quota, limit_of, parse
 from shared.slices.provider import DesiredSlice
 from shared.slices.units import InputError
 from tests.support.builders import NOW
@@ -95,6 +97,8 @@ LIMIT = Limit("ns", frozenset({"Job"}), 4, 64)
     (Limit("ns", frozenset(), 1), 65, ""),
     (Limit("ns", frozenset(), 0), 1, "1 chip, but namespace ns may have 0 slices"),
     (Limit("ns", frozenset(), 1, 1), 2, "2 chips, but namespace ns may have 1 slice and 1 chip"),
+    (Limit("class.v6e", frozenset(), None, 4), 8, "8 chips, but TPUSliceClass v6e may have 4 chips"),
+    (Limit("class.v6e", frozenset(), 1), 8, ""),
 ])  # fmt: skip
 def test_a_slice_that_never_fits_is_refused(limit: Limit, chips: int, refusal: str) -> None:
     try:
@@ -102,7 +106,8 @@ def test_a_slice_that_never_fits_is_refused(limit: Limit, chips: int, refusal: s
         said = ""
     except InputError as error:
         said = str(error)
-    assert said == (refusal and f"the Pod asks for a slice of {refusal} ({PLACE})")
+    place = "its limits" if limit.class_name else PLACE
+    assert said == (refusal and f"the Pod asks for a slice of {refusal} ({place})")
 
 
 def desired(name: str, chips: int) -> DesiredSlice:
@@ -160,7 +165,70 @@ def test_slices_of_jobsets_count_only_if_jobsets_are_listed(listed: str, counted
         for name, kind in units.items()
     ]
     limit = Limit("default", frozenset({listed}), 4)
-    assert {*Quota.of(limit, slices, {}).existing} == counted
+    assert {*Quota.of([limit], slices, {}).existing} == counted
+
+
+OF_CLASS = Limit("class.v6e", frozenset(), 2, 64)
+BOTH: dict[str, tuple[Mapping[str, int], Mapping[str, int], int, str]] = {
+    "neither is full": ({"a": 4}, {"a": 4}, 4, ""),
+    "the namespace is full": ({"a": 4, "b": 4, "c": 4, "d": 4}, {"a": 4}, 4, "ns"),
+    "the class is full": ({"a": 4}, {"a": 4, "x": 4}, 4, "class.v6e"),
+    "both are full": ({"a": 64}, {"a": 64}, 4, "ns"),
+    "the class has too few chips": ({}, {"x": 32}, 33, "class.v6e"),
+}
+
+
+@pytest.mark.parametrize("case", BOTH.values(), ids=BOTH)
+def test_a_slice_is_reserved_for_namespace_and_class_at_once_or_for_none(
+    case: tuple[Mapping[str, int], Mapping[str, int], int, str],
+) -> None:
+    of_namespace, of_class, chips, full = case
+    document = ledger(z=(1, OLD))
+    quota = Quota(LIMIT, of_namespace, document, Quota(OF_CLASS, of_class, document))
+    found = quota.find_full(desired("own", chips), NOW)
+    assert (found.limit.key if found else "") == full
+    data = quota.reserve(desired("own", chips), NOW)
+    assert (data is None) is bool(full)
+    if data is not None:
+        entry = [chips, "2026-11-20T10:00:00Z"]
+        own = {"own": entry}
+        read = {key: json.loads(text) for key, text in data.items()}
+        assert read == {"ns": own, "class.v6e": own}
+        assert quota.count_room(NOW) == 1
+        later = replace(quota, ledger={"data": data})
+        assert later.reserve(desired("next", 4), NOW) is None
+        assert later.reserve(desired("own", chips), NOW) == data
+
+
+def test_the_slices_of_a_class_count_in_all_namespaces() -> None:
+    slices = [
+        replace(READY, name=name, class_name=of, unit=replace(READY.unit, namespace=namespace))
+        for name, of, namespace in (("a", "v6e", "x"), ("b", "v6e", "y"), ("c", "v5e", "x"))
+    ]
+    quota = Quota.of([Limit("x", frozenset({"JobSet"}), 4), OF_CLASS], slices, {})
+    assert {*quota.existing} == {"a", "c"}
+    assert quota.also is not None
+    assert {*quota.also.existing} == {"a", "b"}
+
+
+@pytest.mark.parametrize(
+    "slices, chips, limit",
+    [
+        (None, None, None),
+        (2, None, "2 slices"),
+        (None, 8, "8 chips"),
+        (0, 0, "0 slices and 0 chips"),
+    ],
+)
+def test_a_class_is_limited_by_slices_chips_or_both(
+    slices: int | None, chips: int | None, limit: str | None
+) -> None:
+    found = limit_of(SliceClass("v6e", slices=slices, chips=chips))
+    assert (found and found.shown) == (limit and f"TPUSliceClass v6e may have {limit} (its limits)")
+    if found is not None:
+        assert Quota(found, {"a": 4}, {}).count_room(NOW) == (
+            0 if limit == "0 slices and 0 chips" else 1 if slices else sys.maxsize
+        )
 
 
 @dataclass
