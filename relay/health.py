@@ -57,12 +57,13 @@ class Health:
             metrics.SILENCE.labels(kind).set(watch.silence_s())
             metrics.WITHOUT_CONTACT.labels(kind).set(watch.without_contact_s())
         for step in TRIGGERED_STEPS:
-            metrics.PENDING.labels(step).set(self.outbox.count_pending(step))
-        metrics.GROUPS.set(self.outbox.group_count)
-        metrics.NODES.set(self.outbox.node_count)
+            metrics.PENDING.labels(step).set(self.outbox.triggers.count_pending(step))
+        metrics.GROUPS.set(len(self.outbox.cache.groups))
+        metrics.NODES.set(len(self.outbox.cache.nodes))
+        waiting = self.outbox.pods.count_by_kind()
         for unit_kind in metrics.LABELS["unit_kind"]:
-            metrics.WAITING_PODS.labels(unit_kind).set(self.outbox.waiting_pods.get(unit_kind, 0))
-        metrics.JOBSETS.set(self.outbox.jobset_count)
+            metrics.WAITING_PODS.labels(unit_kind).set(waiting.get(unit_kind, 0))
+        metrics.JOBSETS.set(len(self.outbox.jobsets.known))
         self.group_metrics.update_metrics()
 
 

@@ -23,39 +23,26 @@ class ClusterCache:
     """
 
     def __init__(self) -> None:
-        self._groups: dict[GroupKey, GroupFingerprint] = {}
-        self._nodes: dict[str, NodeFingerprint] = {}
+        self.groups: dict[GroupKey, GroupFingerprint] = {}
+        self.nodes: dict[str, NodeFingerprint] = {}
+        """By name; changed by `put_node` and `drop_node` alone, as the groups are by theirs."""
         self._groups_by_claim: dict[str, dict[GroupKey, None]] = {}
         self._nodes_by_claim: dict[str, dict[str, None]] = {}
         self._strays: dict[str, None] = {}
 
-    @property
-    def groups(self) -> tuple[GroupFingerprint, ...]:
-        return tuple(self._groups.values())
-
-    @property
-    def node_names(self) -> tuple[str, ...]:
-        return tuple(self._nodes)
-
-    def find_group(self, key: GroupKey) -> GroupFingerprint | None:
-        return self._groups.get(key)
-
-    def find_node(self, name: str) -> NodeFingerprint | None:
-        return self._nodes.get(name)
-
     def list_claimed_groups(self, claims: Iterable[str]) -> list[GroupFingerprint]:
         """The groups that have one of these resource names."""
         keys = {key: None for claim in claims for key in self._groups_by_claim.get(claim, ())}
-        return [self._groups[key] for key in keys]
+        return [self.groups[key] for key in keys]
 
     def list_claiming_nodes(self, resource_name: str) -> list[NodeFingerprint]:
         """The Nodes that may belong to the group of this resource name."""
-        return [self._nodes[name] for name in self._nodes_by_claim.get(resource_name, ())]
+        return [self.nodes[name] for name in self._nodes_by_claim.get(resource_name, ())]
 
     def put_group(self, group: GroupFingerprint) -> None:
         """Add or replace a group."""
-        before = self._groups.get(group.key)
-        self._groups[group.key] = group
+        before = self.groups.get(group.key)
+        self.groups[group.key] = group
         if before is not None and before.resource_name == group.resource_name:
             return
         if before is not None:
@@ -66,14 +53,14 @@ class ClusterCache:
 
     def drop_group(self, key: GroupKey) -> None:
         """Remove a group. Its Nodes then claim an unknown group."""
-        group = self._groups.pop(key, None)
+        group = self.groups.pop(key, None)
         if group is not None:
             self._unlink_group(group)
 
     def put_node(self, node: NodeFingerprint) -> None:
         """Add or replace a Node."""
-        before = self._nodes.get(node.name)
-        self._nodes[node.name] = node
+        before = self.nodes.get(node.name)
+        self.nodes[node.name] = node
         if before is None or before.claims != node.claims:
             self._unlink_node(before)
             for claim in node.claims:
@@ -82,7 +69,7 @@ class ClusterCache:
 
     def drop_node(self, name: str) -> None:
         """Remove a Node."""
-        self._unlink_node(self._nodes.pop(name, None))
+        self._unlink_node(self.nodes.pop(name, None))
 
     def _unlink_group(self, group: GroupFingerprint) -> None:
         _discard(self._groups_by_claim, group.resource_name, group.key)

@@ -41,19 +41,15 @@ class Coalescer:
     ``widest_gap``, and changes in between are coalesced. An interval without a change resets it.
     """
 
-    __slots__ = ("_due", "_free_from", "_gap", "_trigger", "_widest_gap")
+    __slots__ = ("_free_from", "_gap", "_trigger", "_widest_gap", "due")
 
     def __init__(self, widest_gap: timedelta = WIDEST_GAP) -> None:
         self._widest_gap = widest_gap
         self._trigger: PendingTrigger | None = None
         self._gap = timedelta(0)
         self._free_from: datetime | None = None
-        self._due: datetime | None = None
-
-    @property
-    def due(self) -> datetime | None:
+        self.due: datetime | None = None
         """When it may be published; ``None`` while nothing is pending."""
-        return self._due
 
     def is_idle(self, now: datetime) -> bool:
         """Whether it equals a new one: nothing is pending, and the interval is over."""
@@ -70,9 +66,9 @@ class Coalescer:
             self._gap, self._free_from = timedelta(0), now
         if self._trigger is None:
             self._trigger = PendingTrigger(cause, now)
-            self._due = max(now, self._free_from)
+            self.due = max(now, self._free_from)
         if immediately:
-            self._due = now
+            self.due = now
         self._trigger.at = now
         self._trigger.add_names(names)
 
@@ -81,10 +77,10 @@ class Coalescer:
 
         A clock that was set back delays nothing.
         """
-        trigger, due = self._trigger, self._due
+        trigger, due = self._trigger, self.due
         if trigger is None or due is None or now < due <= now + WIDEST_RETRY_GAP:
             return None
-        self._trigger = self._due = None
+        self._trigger = self.due = None
         self._gap = min(self._gap + FIRST_GAP, self._widest_gap)
         self._free_from = now + self._gap
         return trigger
@@ -97,4 +93,4 @@ class Coalescer:
             trigger.at = newer.at
             trigger.add_names(newer.names)
         self._gap = min(max(self._gap * 2, FIRST_GAP), WIDEST_RETRY_GAP)
-        self._free_from = self._due = now + self._gap
+        self._free_from = self.due = now + self._gap

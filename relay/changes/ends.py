@@ -35,12 +35,7 @@ class JobSetEnds:
 
     def __init__(self, triggers: PendingTriggers) -> None:
         self._triggers = triggers
-        self._jobsets: dict[tuple[str, str], KnownJobSet] = {}
-
-    @property
-    def count(self) -> int:
-        """The number of cached JobSets: those that request TPU chips."""
-        return len(self._jobsets)
+        self.known: dict[tuple[str, str], KnownJobSet] = {}
 
     def observe(self, raw: Mapping[str, Any], now: datetime) -> None:
         """A JobSet has appeared or changed: its end or deletion, and each completed Job, is reported."""
@@ -49,8 +44,8 @@ class JobSetEnds:
         is_deleted = "deletionTimestamp" in raw["metadata"]
         end = jobsets.find_end(raw) or (Cause.DELETING if is_deleted else None)
         jobset = KnownJobSet(subject_of(raw, JOBSET_KIND), end, jobsets.count_completed(raw))
-        before = self._jobsets.get(jobset.subject.key)
-        self._jobsets[jobset.subject.key] = jobset
+        before = self.known.get(jobset.subject.key)
+        self.known[jobset.subject.key] = jobset
         if before is not None and before.subject != jobset.subject:
             self._report_gone(before, now)
             before = None
@@ -65,7 +60,7 @@ class JobSetEnds:
 
     def forget(self, raw: Mapping[str, Any], now: datetime) -> None:
         """A JobSet was deleted."""
-        known = self._jobsets.pop(subject_of(raw, JOBSET_KIND).key, None)
+        known = self.known.pop(subject_of(raw, JOBSET_KIND).key, None)
         if known is not None:
             self._report_gone(known, now)
 
@@ -75,8 +70,8 @@ class JobSetEnds:
         for raw in raws:
             listed.add(subject_of(raw, JOBSET_KIND).key)
             self.observe(raw, now)
-        for key in [key for key in self._jobsets if key not in listed]:
-            self._report_gone(self._jobsets.pop(key), now)
+        for key in [key for key in self.known if key not in listed]:
+            self._report_gone(self.known.pop(key), now)
 
     def _report_gone(self, jobset: KnownJobSet, now: datetime) -> None:
         """Report the deletion of a JobSet that had not ended."""

@@ -61,38 +61,14 @@ class Outbox:
         """``on_skipped`` is called for each object that has no identity, and so is not read;
         ``with_workloads``: Pods of other workloads than JobSets are reported, too."""
         self._on_skipped = on_skipped
-        self._cache = ClusterCache()
-        self._triggers = PendingTriggers()
-        self._pods = WaitingPods(self._triggers, with_workloads=with_workloads)
-        self._jobsets = JobSetEnds(self._triggers)
+        self.cache = ClusterCache()
+        self.triggers = PendingTriggers()
+        self.pods = WaitingPods(self.triggers, with_workloads=with_workloads)
+        self.jobsets = JobSetEnds(self.triggers)
         self._listed: set[WatchedKind] = set()
         self._minute: datetime | None = None
         self._requests_of: Counter[str] = Counter()
         """The number of requests of each token in this minute."""
-
-    @property
-    def group_count(self) -> int:
-        """The number of known TPUNodeGroups."""
-        return len(self._cache.groups)
-
-    @property
-    def node_count(self) -> int:
-        """The number of cached Nodes: those that may belong to a group."""
-        return len(self._cache.node_names)
-
-    @property
-    def waiting_pods(self) -> Mapping[str, int]:
-        """The number of Pods that wait for a slice, by the kind of their unit."""
-        return self._pods.count_by_kind()
-
-    @property
-    def jobset_count(self) -> int:
-        """The number of cached JobSets: those that request TPU chips."""
-        return self._jobsets.count
-
-    def count_pending(self, step: str) -> int:
-        """The number of objects with a message to this step that is not published yet."""
-        return self._triggers.count_pending(step)
 
     def changed(
         self,
@@ -118,13 +94,13 @@ class Outbox:
             case "CertificateSigningRequest", _:
                 self._request_changed(object, now)
             case "Pod", "DELETED":
-                self._pods.forget(object)
+                self.pods.forget(object)
             case "Pod", _:
-                self._pods.observe(object, now)
+                self.pods.observe(object, now)
             case "JobSet", "DELETED":
-                self._jobsets.forget(object, now)
+                self.jobsets.forget(object, now)
             case "JobSet", _:
-                self._jobsets.observe(object, now)
+                self.jobsets.observe(object, now)
 
     def relisted(
         self, kind: WatchedKind, objects: Iterable[Mapping[str, Any]], now: datetime
@@ -146,31 +122,31 @@ class Outbox:
                 for raw in objects:
                     self._request_changed(raw, now)
             case "Pod":
-                self._pods.relist(objects, now)
+                self.pods.relist(objects, now)
             case "JobSet":
-                self._jobsets.relist(objects, now)
+                self.jobsets.relist(objects, now)
         if first and kind in _GROUP_KINDS and self._listed.issuperset(_GROUP_KINDS):
-            for group in self._cache.groups:
-                nodes = self._cache.list_claiming_nodes(group.resource_name)
+            for group in self.cache.groups.values():
+                nodes = self.cache.list_claiming_nodes(group.resource_name)
                 if fingerprints.has_missed_node_change(group, nodes):
                     subject, names = _subject(group), [node.name for node in nodes]
                     cause = Cause.NODES_CHANGED
-                    self._triggers.add(subject, routes.LABEL_NODE, cause, now, names)
+                    self.triggers.add(subject, routes.LABEL_NODE, cause, now, names)
 
     def next_due(self) -> datetime | None:
         """When `take_due` next returns a message; ``None`` while nothing is pending."""
-        return self._triggers.next_due()
+        return self.triggers.next_due()
 
     def take_due(self, now: datetime, most: int | None = None) -> list[OutgoingMessage]:
         """The messages that are due, of at most ``most`` objects and steps, oldest first.
 
         The caller publishes them or gives them back (`returned`).
         """
-        return self._triggers.take_due(now, most)
+        return self.triggers.take_due(now, most)
 
     def returned(self, publications: Sequence[OutgoingMessage], now: datetime) -> None:
         """Return messages that could not be published: due again later, dropped if obsolete."""
-        self._triggers.put_back(publications, now, self._is_obsolete)
+        self.triggers.put_back(publications, now, self._is_obsolete)
 
     def _is_readable(self, kind: WatchedKind, raw: Mapping[str, Any]) -> bool:
         if kind == "CertificateSigningRequest":
@@ -195,25 +171,23 @@ class Outbox:
         self._requests_of[request.token_id] += 1
         if self._requests_of[request.token_id] <= MAX_REQUESTS_OF_TOKEN:
             cause = Cause.JOIN_REQUESTED
-            self._triggers.add(_REQUESTS, routes.APPROVE_JOIN, cause, now, [request.name])
+            self.triggers.add(_REQUESTS, routes.APPROVE_JOIN, cause, now, [request.name])
 
     def _relist_groups(self, groups: list[GroupFingerprint], first: bool, now: datetime) -> None:
         listed = {group.key for group in groups}
-        for known in self._cache.groups:
-            if known.key not in listed:
-                self._forget_group(known.key)
+        for known in [key for key in self.cache.groups if key not in listed]:
+            self._forget_group(known)
         for group in groups:
             if first:
-                self._cache.put_group(group)
+                self.cache.put_group(group)
                 self._report_group(group, fingerprints.classify_missed_group_change(group), now)
             else:
                 self._observe_group(group, now)
 
     def _relist_nodes(self, nodes: list[NodeFingerprint], first: bool, now: datetime) -> None:
         listed = {node.name for node in nodes}
-        for known in self._cache.node_names:
-            if known not in listed:
-                self._report_node_gone(known, now)
+        for known in [name for name in self.cache.nodes if name not in listed]:
+            self._report_node_gone(known, now)
         for node in nodes:
             if first:
                 self._remember_node(node)
@@ -221,44 +195,44 @@ class Outbox:
                 self._observe_node(node, now, live=False)
 
     def _observe_group(self, group: GroupFingerprint, now: datetime) -> None:
-        before = self._cache.find_group(group.key)
+        before = self.cache.groups.get(group.key)
         if before is not None and before.uid != group.uid:
             self._forget_group(group.key)
             before = None
-        self._cache.put_group(group)
+        self.cache.put_group(group)
         self._report_group(group, fingerprints.classify_group_change(before, group), now)
         if before is None or before.resource_name != group.resource_name:
-            self._report_nodes(group, self._cache.list_claiming_nodes(group.resource_name), now)
+            self._report_nodes(group, self.cache.list_claiming_nodes(group.resource_name), now)
 
     def _forget_group(self, key: GroupKey) -> None:
-        group = self._cache.find_group(key)
+        group = self.cache.groups.get(key)
         if group is not None:
-            self._cache.drop_group(key)
+            self.cache.drop_group(key)
             for step in (routes.CREATE_RESOURCES, routes.TEAR_DOWN, routes.LABEL_NODE):
-                self._triggers.drop(_subject(group), step)
+                self.triggers.drop(_subject(group), step)
 
     def _observe_node(self, node: NodeFingerprint, now: datetime, *, live: bool) -> None:
-        before = self._cache.find_node(node.name)
+        before = self.cache.nodes.get(node.name)
         self._remember_node(node)
         if not fingerprints.is_relevant_node_change(before, node, live=live):
             return
         claims = node.claims | (before.claims if before is not None else frozenset())
-        for group in self._cache.list_claimed_groups(claims):
+        for group in self.cache.list_claimed_groups(claims):
             self._report_nodes(group, [node], now)
 
     def _report_node_gone(self, name: str, now: datetime) -> None:
-        node = self._cache.find_node(name)
+        node = self.cache.nodes.get(name)
         if node is None:
             return
-        self._cache.drop_node(name)
-        for group in self._cache.list_claimed_groups(node.claims):
+        self.cache.drop_node(name)
+        for group in self.cache.list_claimed_groups(node.claims):
             self._report_nodes(group, [node], now)
 
     def _remember_node(self, node: NodeFingerprint) -> None:
         if node.claims:
-            self._cache.put_node(node)
+            self.cache.put_node(node)
         else:
-            self._cache.drop_node(node.name)
+            self.cache.drop_node(node.name)
 
     def _report_nodes(
         self, group: GroupFingerprint, nodes: Sequence[NodeFingerprint], now: datetime
@@ -268,28 +242,28 @@ class Outbox:
         # A user waits for a slice that may just have become complete.
         immediately = False
         if group.ready != fingerprints.TRUE and all(node.is_ready for node in nodes):
-            claiming = self._cache.list_claiming_nodes(group.resource_name)
+            claiming = self.cache.list_claiming_nodes(group.resource_name)
             immediately = sum(node.is_ready for node in claiming) == group.node_count
         subject, names = _subject(group), [node.name for node in nodes]
         step, cause = routes.LABEL_NODE, Cause.NODES_CHANGED
-        self._triggers.add(subject, step, cause, now, names, immediately=immediately)
+        self.triggers.add(subject, step, cause, now, names, immediately=immediately)
 
     def _report_group(self, group: GroupFingerprint, cause: Cause | None, now: datetime) -> None:
         if cause is Cause.DELETING:
             # create_resources would only forward it.
-            self._triggers.drop(_subject(group), routes.CREATE_RESOURCES)
-            self._triggers.add(_subject(group), routes.TEAR_DOWN, cause, now)
+            self.triggers.drop(_subject(group), routes.CREATE_RESOURCES)
+            self.triggers.add(_subject(group), routes.TEAR_DOWN, cause, now)
         elif cause is not None:
-            self._triggers.add(_subject(group), routes.CREATE_RESOURCES, cause, now)
+            self.triggers.add(_subject(group), routes.CREATE_RESOURCES, cause, now)
 
     def _is_obsolete(self, subject: MessageSubject, step: str) -> bool:
         if subject == _REQUESTS:
             return False
         if subject.kind == POD_KIND:
-            return self._pods.is_obsolete(subject)
+            return self.pods.is_obsolete(subject)
         if subject.kind != KIND:
             return False
-        group = self._cache.find_group(subject.key)
+        group = self.cache.groups.get(subject.key)
         if group is None or group.uid != subject.uid:
             return True
         return group.deleting and step == routes.CREATE_RESOURCES

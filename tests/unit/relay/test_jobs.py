@@ -75,7 +75,7 @@ def test_other_pods_are_neither_reported_nor_cached(raw: Raw) -> None:
     outbox.changed("Pod", "ADDED", raw, START)
     outbox.changed("Pod", "MODIFIED", raw, START)
     outbox.relisted("Pod", [raw], START)
-    assert (take_reports(outbox), outbox.waiting_pods) == ([], {})
+    assert (take_reports(outbox), outbox.pods.count_by_kind()) == ([], {})
 
 
 @pytest.mark.parametrize("raw", OTHER_PODS.values(), ids=OTHER_PODS.keys())
@@ -126,7 +126,7 @@ def test_a_pod_with_the_same_name_and_another_uid_is_reported() -> None:
     outbox = settled_outbox([pod()])
     outbox.relisted("Pod", [pod(uid="pod-uid-2")], START)
     assert take_reports(outbox) == [(*WAITING[:-1], "pod-uid-2")]
-    assert outbox.waiting_pods == {"JobSet": 1}
+    assert outbox.pods.count_by_kind() == {"JobSet": 1}
 
 
 def test_waiting_leaders_are_reported_after_a_start_and_new_ones_after_each_list() -> None:
@@ -149,7 +149,7 @@ def test_a_leader_that_no_longer_waits_is_no_longer_reported(end: Callable[[Outb
     outbox = settled_outbox()
     outbox.changed("Pod", "ADDED", pod(), START)
     end(outbox)
-    assert (take_reports(outbox), outbox.waiting_pods) == ([], {})
+    assert (take_reports(outbox), outbox.pods.count_by_kind()) == ([], {})
 
 
 @pytest.mark.parametrize("end", ENDS_OF_WAITING.values(), ids=ENDS_OF_WAITING.keys())
@@ -187,7 +187,7 @@ def test_a_jobset_that_has_ended_is_reported_once(end: str) -> None:
 def test_a_jobset_that_is_deleted_before_its_end_is_reported() -> None:
     outbox = settled_outbox(jobsets=[jobset()])
     outbox.changed("JobSet", "DELETED", jobset(), START)
-    assert (take_reports(outbox), outbox.jobset_count) == ([DELETED], 0)
+    assert (take_reports(outbox), len(outbox.jobsets.known)) == ([DELETED], 0)
 
 
 CHANGES: dict[str, tuple[list[Raw], list[str]]] = {
@@ -225,7 +225,7 @@ def test_ends_and_deletions_that_appear_only_in_a_list_are_reported() -> None:
     outbox = settled_outbox(jobsets=[jobset(), jobset("eval", uid="jobset-uid-2")])
     outbox.relisted("JobSet", [jobset(end="Completed")], START)
     deleted = (*DELETED[:-2], "eval", "jobset-uid-2")
-    assert (take_reports(outbox), outbox.jobset_count) == ([ENDED, deleted], 1)
+    assert (take_reports(outbox), len(outbox.jobsets.known)) == ([ENDED, deleted], 1)
 
 
 def test_the_deletion_of_a_jobset_that_was_recreated_between_two_lists_is_reported() -> None:
@@ -243,7 +243,7 @@ def test_only_recent_ends_are_reported_after_a_start(
 ) -> None:
     outbox = Outbox()
     outbox.relisted("JobSet", [jobset(end="Completed", ended_at=render_time(START - age))], START)
-    assert (take_reports(outbox), outbox.jobset_count) == (expected, 1)
+    assert (take_reports(outbox), len(outbox.jobsets.known)) == (expected, 1)
 
 
 @pytest.mark.parametrize("ended_at", ["", "yesterday"])
@@ -257,7 +257,7 @@ def test_a_jobset_without_chips_is_neither_reported_nor_cached() -> None:
     outbox = settled_outbox()
     outbox.changed("JobSet", "ADDED", jobset(chips=""), START)
     outbox.changed("JobSet", "MODIFIED", jobset(chips="", end="Completed"), START)
-    assert (take_reports(outbox), outbox.jobset_count) == ([], 0)
+    assert (take_reports(outbox), len(outbox.jobsets.known)) == ([], 0)
     outbox.changed("JobSet", "DELETED", jobset(chips=""), START)
     assert take_reports(outbox) == []
 
@@ -344,7 +344,7 @@ def test_pods_of_kinds_that_need_a_switch_are_reported_only_with_slice_workloads
     outbox = Outbox(with_workloads=with_workloads)
     outbox.relisted("Pod", [projected(pod("a", uid="1")), projected(POD_OF_REPLICA_SET)], START)
     expected = {"JobSet": 1, "Any": 1} if with_workloads else {"JobSet": 1}
-    assert (len(take_reports(outbox)), outbox.waiting_pods) == (len(expected), expected)
+    assert (len(take_reports(outbox)), outbox.pods.count_by_kind()) == (len(expected), expected)
 
 
 def test_a_pod_that_its_gang_holds_is_reported_once() -> None:
@@ -367,7 +367,7 @@ def test_thousands_of_unscheduled_pods_without_chips_are_not_kept_in_a_list_or_c
         outbox.relisted("Pod", found[:THOUSANDS], START)
         for raw in found:
             outbox.changed("Pod", "MODIFIED", raw, START)
-        assert (take_reports(outbox), outbox.waiting_pods) == ([], {})
+        assert (take_reports(outbox), outbox.pods.count_by_kind()) == ([], {})
         peak_bytes = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -381,4 +381,4 @@ def test_a_jobset_with_requests_and_no_limits_for_chips_is_cached() -> None:
     container["resources"] = {"requests": {TPU_RESOURCE: "4"}}
     outbox = settled_outbox()
     outbox.changed("JobSet", "ADDED", raw, START)
-    assert outbox.jobset_count == 1
+    assert len(outbox.jobsets.known) == 1

@@ -259,7 +259,7 @@ def test_a_node_is_reported_when_its_group_gets_its_label() -> None:
 def test_only_the_newest_nodes_of_unknown_groups_are_cached() -> None:
     strays = [node(f"tng-gone-0123abcd-{index:04}", labels={}) for index in range(MAX_STRAYS + 5)]
     outbox = settled_outbox([], strays)
-    assert outbox.node_count == MAX_STRAYS
+    assert len(outbox.cache.nodes) == MAX_STRAYS
     outbox.changed("TPUNodeGroup", "ADDED", group(resource_name="tng-gone-0123abcd"), START)
     names = [name for one in outbox.take_due(START) for name in one.message.nodes]
     assert names == [raw["metadata"]["name"] for raw in strays[5:]]
@@ -267,14 +267,14 @@ def test_only_the_newest_nodes_of_unknown_groups_are_cached() -> None:
 
 def test_foreign_nodes_are_not_cached() -> None:
     outbox = settled_outbox([settled_group(0)], [foreign_node(f"n-{i}") for i in range(100)])
-    assert outbox.node_count == 0
+    assert len(outbox.cache.nodes) == 0
 
 
 def test_pending_messages_about_a_deleted_group_are_dropped() -> None:
     outbox = settled_outbox([group()])
     outbox.changed("TPUNodeGroup", "MODIFIED", group(deleting=True), START)
     outbox.changed("TPUNodeGroup", "DELETED", group(deleting=True), START)
-    assert (outbox.next_due(), outbox.group_count) == (None, 0)
+    assert (outbox.next_due(), len(outbox.cache.groups)) == (None, 0)
 
 
 def test_a_deletion_replaces_a_pending_message_to_create_resources() -> None:
