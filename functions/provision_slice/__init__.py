@@ -1,33 +1,21 @@
-"""provision_slice: create a slice for a Job of a JobSet whose first Pod is unschedulable.
+"""provision_slice: create a slice for a unit whose leading Pod is unschedulable.
 
 The provider of slices is GKE, where a slice is a node pool, or this system, where it is a TPUNodeGroup
-(`shared.slices.provider`). A Job's first Pod is the one with completion index 0. A leader is a Pod that
-waits for a slice and has this index by its annotation.
+(`shared.slices.provider`). A leader is a Pod that waits for a slice and stands for its unit
+(`slices.kinds`).
 
 Triggers:
 
-- The first Pod of a Job is unschedulable.
-- A resync about such a Pod.
+- A leader is unschedulable, or a resync about one.
 - A message of the sweep, each minute. It names no Pod: the step lists the Pods that wait, and publishes
   resyncs about them to its own topic, at intervals that grow with the wait.
-- An operation of GKE has ended that created or deleted a node pool.
+- An operation of GKE has ended that created or deleted a node pool. GKE changes a few node pools at a
+  time and rejects other changes; the step then selects the Pods that try next.
 
-`slices.create_or_release.ROWS` decides about each Pod. Besides creating slices, the step replaces some:
-it deletes the slice, and creates it again when it is gone. Two kinds of slices are replaced:
-
-- On a resync, one that could not be created or has no ready Node any more. It is kept if its provider
-  retries by itself.
-- One with other properties or labels than the Pod asks for, unless a Pod runs on it that keeps it
-  (`observe.is_user`).
-
-The ConfigMap ``jobsets`` can pause creating and replacing. release_slice goes on meanwhile, and also
-deletes lost slices that are to be created again. A slice that is kept for a Pod loses its release
-deadline, after which release_slice would delete it.
-
-GKE changes a few node pools at a time and rejects other changes. A creation that is rejected for this
-reason is not retried through Pub/Sub: when an operation ends, the step selects the Pods that try next.
-
-An Event on the Pod reports once what prevents a slice.
+`slices.create_or_release.ROWS` decides about each Pod, and which slices are deleted to be created again:
+those that are lost, and those that are not what the Pod asks for, unless a Pod runs on one that keeps it
+(`observe.is_user`). While the ConfigMap ``jobsets`` pauses this, release_slice goes on. An Event on the
+Pod reports once what prevents a slice.
 """
 
 from functions.provision_slice import decide, observe, quotas, waiting

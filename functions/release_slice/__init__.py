@@ -1,4 +1,4 @@
-"""release_slice: delete a slice that its JobSet needs no longer, normally within a minute and a half.
+"""release_slice: delete a slice that its unit needs no longer, normally within a minute and a half.
 
 Triggers:
 
@@ -9,20 +9,11 @@ Triggers:
 - An operation of GKE has ended that created or deleted a node pool, or an update of one has failed. GKE
   changes only a few node pools at a time: the step selects some, and when an operation ends, the next.
 
-`slices.create_or_release.ROWS` decides about each slice, and `slices.kinds` whether it is needed. A Job
-of a JobSet does not need it if the JobSet has ended, is gone or being deleted, has no such Job any more,
-or has been suspended for a time that is a setting, or if the Job has completed and is not restarted. If
-the JobSet has ended and no Pods run on the slice, it is deleted immediately. Otherwise the first
-observation of such a slice sets its release deadline, half a minute ahead (a minute while the JobSet is
-being deleted), and the first one after the deadline (normally by the sweep's resync) deletes it, when no
-Pods run on it any more. The delay lets a JobSet that is deleted and recreated under the same name keep
-its slices. Of the slices that are not needed, two kinds are also deleted without a delay: those that
-have failed for good and have no ready Node, and those whose deadline cannot be written, when no Pods run
-on them.
-
-By the setting `Settings.lost_rebuild`, a slice that a JobSet needs and that has lost Nodes for good is
-deleted, so that provision_slice creates it again. That applies to TPUNodeGroups alone, because GKE does
-not tell since when the Nodes of a node pool are lost.
+`slices.create_or_release.ROWS` decides about each slice, and `slices.kinds` whether it is needed. One
+that is needed no longer gets a release deadline first, and is deleted after it: an owner that is deleted
+and created again under the same name keeps its slices. One that is lost and needed is deleted by the
+setting `Settings.lost_rebuild`, so that provision_slice creates it again: TPUNodeGroups alone, because
+GKE does not tell since when the Nodes of a node pool are lost.
 """
 
 from dataclasses import replace

@@ -20,13 +20,8 @@ Resources are deleted in the place that the status has recorded (`node_group.par
 spec does not need any more. Before the finalizer is removed, what only the status calls gone or never
 inserted is read, if Compute Engine does not reject that.
 
-`lifecycle.TABLE` decides when a resource is gone. One of these must hold:
-
-- It was never inserted.
-- It is not found, and no insert can still create it: it has existed before, or the operation of its
-  insert has failed, or 150 seconds have passed since its entry became Creating (or was set back after an
-  insert was rejected).
-- The resource of its name was never ours. That one is not touched.
+`lifecycle.TABLE` decides when a resource is gone. A resource of its name that was never ours is not
+touched.
 """
 
 from dataclasses import replace
