@@ -12,12 +12,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from shared.base.environment import SettingsError, Variables
+from shared.base.environment import Variables, read_number
 from webhook.admit_job import AdmissionSettings
 from webhook.inject_env import InjectionSettings
 from webhook.tpu_env.variables import MAX_CONTAINERS, Ports
 
 TRUE_WORDS = ("1", "true", "yes")
+_FLAG = re.compile("true|false")
 _LABEL_VALUE = re.compile(r"([A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)?")
 
 
@@ -94,40 +95,31 @@ def read_settings(arguments: Sequence[str], environment: Mapping[str, str]) -> W
 
 def read_injection(environment: Mapping[str, str]) -> InjectionSettings:
     """The settings of inject_env. Raises `SettingsError`."""
-    ports = Ports(
-        process=_read_port(environment, "INJECT_PROCESS_PORT", Ports.process),
-        jax_coordinator=_read_port(
-            environment, "INJECT_JAX_COORDINATOR_PORT", Ports.jax_coordinator
-        ),
-    )
-    return InjectionSettings(_read_flag(environment, "INJECT_STRICT"), ports)
+    variables = Variables(environment)
+    last = 65536 - MAX_CONTAINERS  # the containers of a Pod have the following ports
+
+    def read_port(name: str, default: int) -> int:
+        return read_number(variables, name, default, range(1, last + 1), f"a port, 1 to {last}")
+
+    process = read_port("INJECT_PROCESS_PORT", Ports.process)
+    coordinator = read_port("INJECT_JAX_COORDINATOR_PORT", Ports.jax_coordinator)
+    is_strict = _read_flag(variables, "INJECT_STRICT")
+    variables.check()
+    return InjectionSettings(is_strict, Ports(process, coordinator))
 
 
 def read_admission(environment: Mapping[str, str]) -> AdmissionSettings:
     """The settings of admit_job. Raises `SettingsError`."""
-    is_forced = _read_flag(environment, "FORCE_ON_DEMAND")
-    hint = environment.get("RESERVATION_LOCATION_HINT", "").strip()
-    if not _LABEL_VALUE.fullmatch(hint):
-        raise SettingsError(
-            f"RESERVATION_LOCATION_HINT={hint!r} must be the value of a label: at most 63 letters, "
-            "digits, dashes, dots and underscores"
-        )
+    variables = Variables(environment)
+    is_forced = _read_flag(variables, "FORCE_ON_DEMAND")
+    meaning = "the value of a label: at most 63 letters, digits, dashes, dots and underscores"
+    hint = variables.match("RESERVATION_LOCATION_HINT", meaning, _LABEL_VALUE, "")
+    variables.check()
     return AdmissionSettings(is_forced, hint)
 
 
-def _read_port(environment: Mapping[str, str], name: str, default: int) -> int:
-    text = environment.get(name) or str(default)
-    last = 65536 - MAX_CONTAINERS  # the containers of a Pod have the following ports
-    if not text.isdecimal() or not 0 < int(text) <= last:
-        raise SettingsError(f"{name}={text!r} must be a port, 1 to {last}")
-    return int(text)
-
-
-def _read_flag(environment: Mapping[str, str], name: str) -> bool:
-    text = environment.get(name) or "false"
-    if text not in ("true", "false"):
-        raise SettingsError(f"{name}={text!r} must be true or false")
-    return text == "true"
+def _read_flag(variables: Variables, name: str) -> bool:
+    return variables.match(name, "true or false", _FLAG, "false") == "true"
 
 
 def _read_seconds(text: str) -> float:

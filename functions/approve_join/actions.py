@@ -71,45 +71,33 @@ class Report:
 
 @dataclass(frozen=True)
 class WriteDecision:
-    """Approve or deny a request, if it is unchanged since it was read."""
+    """Approve or deny a request, if it is unchanged since it was read. A permanent rejection of an
+    approval by the API server is reported, and the plan continues."""
 
     name: str
     condition: Mapping[str, str]
     raw: Mapping[str, Any] = field(repr=False)
-
-    def apply(self, work: Work) -> None:
-        work.cluster.decide_signing_request(self.raw, self.condition)
-
-    def describe(self) -> str:
-        verb = "approve" if self.condition["type"] == "Approved" else "deny"
-        return f"{verb} the signing request {self.name}"
-
-
-@dataclass(frozen=True)
-class Approve:
-    """Approve a request. A permanent rejection by the API server is reported; the plan continues."""
-
-    decision: WriteDecision
-    if_rejected: Report
+    if_rejected: Report | None = None
     triggers: tuple[Send, ...] = field(default=(), repr=False)
 
     def apply(self, work: Work) -> None:
         try:
-            self.decision.apply(work)
+            work.cluster.decide_signing_request(self.raw, self.condition)
         except CallError as error:
             # An API server that has just started answers 403 to calls that it allows a second later. So
             # the first 403 is left to the frame, which retries the message.
             may_change = error.http == 403 and not work.trigger.is_redelivered
-            if error.http not in _PERMANENT_ERRORS or may_change:
+            if error.http not in _PERMANENT_ERRORS or may_change or self.if_rejected is None:
                 raise
-            work.facts.setdefault("rejected", []).append(self.decision.name)
+            work.facts.setdefault("rejected", []).append(self.name)
             replace(self.if_rejected, note=str(error)).apply(work)
             for send in self.triggers:
                 with work.best_effort():
                     send.apply(work)
 
     def describe(self) -> str:
-        return self.decision.describe()
+        verb = "approve" if self.condition["type"] == "Approved" else "deny"
+        return f"{verb} the signing request {self.name}"
 
 
 @dataclass(frozen=True)

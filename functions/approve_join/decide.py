@@ -78,7 +78,7 @@ class _Assessment:
             # If the API server rejects the approval, label_node reports it like a missing one.
             rejected = replace(self, outcome=NOT_APPROVED)
             triggers = tuple(_plan_triggers([rejected], now))
-            yield actions.Approve(approval, rejected.build_report(), triggers)
+            yield replace(approval, if_rejected=rejected.build_report(), triggers=triggers)
         is_own = find_token_of_vm(self.candidate, now) == request.token_id
         if self.outcome == SPENT and self.candidate.has_node and is_own:
             # label_node has revoked it, but the call may have failed, or a late write may have followed.

@@ -113,11 +113,7 @@ def find_leaders_without_slice(
 def select_leaders(leaders: Sequence[Leader], slots: int, now: datetime) -> list[Leader]:
     """Select Pods for the free slots (`concurrency.select`)."""
     return concurrency.select(
-        leaders,
-        slots,
-        now,
-        lambda leader: leader.demand.uid,
-        lambda leader: leader.demand.namespace,
+        leaders, slots, now, lambda one: (one.demand.namespace, one.demand.uid)
     )
 
 

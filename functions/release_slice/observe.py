@@ -262,6 +262,4 @@ def select_next(
     never = datetime.max.replace(tzinfo=UTC)
     to_change.sort(key=lambda one: (one.release_after or never, one.name))
     slots = concurrency.count_slots(limit, (one.existing for one in slices), least)
-    return concurrency.select(
-        to_change, slots, now, lambda one: one.name, lambda one: one.unit.namespace
-    )
+    return concurrency.select(to_change, slots, now, lambda one: (one.unit.namespace, one.name))

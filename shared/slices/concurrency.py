@@ -33,10 +33,10 @@ def select(
     waiting: Sequence[T],
     slots: int,
     now: datetime,
-    key: Callable[[T], str],
-    namespace: Callable[[T], str],
+    identify: Callable[[T], tuple[str, str]],
 ) -> list[T]:
-    """Select from ``waiting``, longest wait first, those that may try now.
+    """Select from ``waiting``, longest wait first, those that may try now. ``identify`` returns the
+    namespace of one and its key.
 
     Half of the slots are for the longest waits. The others are selected at random each time, from the
     namespaces in turn: neither slices that are always rejected nor a namespace with very many block the
@@ -48,9 +48,10 @@ def select(
 
     first, counts = (slots + 1) // 2, Counter[str]()
     others: list[tuple[int, float, T]] = []
-    for one in sorted(waiting[first:], key=lambda one: draw(key(one))):
-        others.append((counts[namespace(one)], draw(namespace(one)), one))
-        counts[namespace(one)] += 1
+    for one in sorted(waiting[first:], key=lambda one: draw(identify(one)[1])):
+        namespace, _ = identify(one)
+        others.append((counts[namespace], draw(namespace), one))
+        counts[namespace] += 1
     others.sort(key=lambda other: other[:2])
     return [*waiting[:first], *(one for _, _, one in others[: slots - first])]
 

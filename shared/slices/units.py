@@ -83,14 +83,10 @@ class Unit:
     @property
     def shown(self) -> str:
         """It in words, as in ``Job a of JobSet b``."""
-        return self._show("")
+        return self.show()
 
-    @property
-    def shown_in_full(self) -> str:
-        """The same with the namespace."""
-        return self._show(f"{self.namespace}/")
-
-    def _show(self, prefix: str) -> str:
+    def show(self, prefix: str = "") -> str:
+        """The same with a prefix of the first name."""
         if self.kind == names.JOBSET_KIND:
             return f"Job {prefix}{self.member} of {self.kind} {self.owner}"
         group, _, pod = self.member.partition("/")

@@ -96,7 +96,8 @@ def read_found(pool: Mapping[str, Any], desired: DesiredSlice) -> Slice | NameCo
         return NameConflict(desired.name, "a node pool that was not created for a workload")
     found = read_slice(pool)
     if found.unit != desired.unit:
-        return NameConflict(desired.name, f"the node pool of {found.unit.shown_in_full}")
+        prefix = f"{found.unit.namespace}/"
+        return NameConflict(desired.name, f"the node pool of {found.unit.show(prefix)}")
     # Pools of TPU Provisioner use another hash: compare the fields instead.
     is_theirs = found.name != desired.name
     hash_ = "" if is_theirs and _is_equivalent(desired.body, pool) else found.hash

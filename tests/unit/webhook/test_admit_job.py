@@ -189,10 +189,10 @@ def test_a_second_admission_of_a_job_changes_nothing(settings: AdmissionSettings
 @pytest.mark.parametrize(
     "environment, message",
     [
-        ({"FORCE_ON_DEMAND": "yes"}, "FORCE_ON_DEMAND='yes' must be true or false"),
+        ({"FORCE_ON_DEMAND": "yes"}, "FORCE_ON_DEMAND='yes' is wrong: it must be true or false"),
         (
             {"RESERVATION_LOCATION_HINT": "a/b"},
-            "RESERVATION_LOCATION_HINT='a/b' must be the value of a label: at most 63 letters, "
+            "RESERVATION_LOCATION_HINT='a/b' is wrong: it must be the value of a label: at most 63 letters, "
             "digits, dashes, dots and underscores",
         ),
     ],

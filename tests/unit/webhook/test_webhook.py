@@ -282,12 +282,15 @@ def test_an_invalid_drain_time_is_an_error(text: str, capsys: pytest.CaptureFixt
 @pytest.mark.parametrize(
     "environment, message",
     [
-        ({"INJECT_PROCESS_PORT": "0"}, "INJECT_PROCESS_PORT='0' must be a port, 1 to 65504"),
+        (
+            {"INJECT_PROCESS_PORT": "0"},
+            "INJECT_PROCESS_PORT='0' is wrong: it must be a port, 1 to 65504",
+        ),
         (
             {"INJECT_PROCESS_PORT": "65505"},
-            "INJECT_PROCESS_PORT='65505' must be a port, 1 to 65504",
+            "INJECT_PROCESS_PORT='65505' is wrong: it must be a port, 1 to 65504",
         ),
-        ({"INJECT_STRICT": "yes"}, "INJECT_STRICT='yes' must be true or false"),
+        ({"INJECT_STRICT": "yes"}, "INJECT_STRICT='yes' is wrong: it must be true or false"),
     ],
 )
 def test_an_invalid_setting_is_an_error_that_names_it(

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from functions.approve_join.actions import Approve, Report, Revoke, WriteDecision
+from functions.approve_join.actions import Report, Revoke, WriteDecision
 from functions.approve_join.certificate_subject import Subject
 from functions.approve_join.decide import decide
 from functions.approve_join.observe import Candidate, ObservedRequests
@@ -30,8 +30,6 @@ def describe(plan: Plan) -> list[str]:
 
 def _describe_action(action: Any) -> str:
     match action:
-        case Approve():
-            return _describe_action(action.decision)
         case WriteDecision():
             return f"{action.condition['type']} {action.name}"
         case Revoke():

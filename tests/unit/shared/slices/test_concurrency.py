@@ -40,7 +40,7 @@ def test_each_slice_in_progress_takes_a_slot_and_a_minimum_stays_free(
 
 
 def select(waiting: list[str], slots: int, minute: int = 0) -> list[str]:
-    return concurrency.select(waiting, slots, NOW + minute * MINUTE, str, lambda _: "default")
+    return concurrency.select(waiting, slots, NOW + minute * MINUTE, lambda one: ("default", one))
 
 
 WAITING = [f"pod-{number:02}" for number in range(20)]
@@ -57,7 +57,7 @@ def test_half_of_the_slots_go_to_the_objects_that_have_waited_longest(slots: int
 def test_the_other_slots_go_to_the_namespaces_in_turn(minute: int) -> None:
     waiting = [f"{namespace}/{number:02}" for namespace in "abc" for number in range(20)]
     now = NOW + minute * MINUTE
-    selected = concurrency.select(waiting, 6, now, str, lambda one: one[0])
+    selected = concurrency.select(waiting, 6, now, lambda one: (one[0], one))
     assert selected[:3] == waiting[:3]
     assert {one[0] for one in selected[3:]} == {*"abc"}
 
