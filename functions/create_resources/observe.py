@@ -8,9 +8,9 @@ from shared.base.names import POLICIES, TEMPLATES
 from shared.base.reasons import Reason
 from shared.node_groups.node_group import NodeGroup, Spec, UnreadableGroup
 from shared.node_groups.resources import KINDS, Found, find_operation, find_resource
-from shared.node_groups.status import MIG, TEMPLATE, State, Status, Type
+from shared.node_groups.status import MIG, TEMPLATE, Resource, State, Status, Type
 from shared.node_groups.work import GroupWork
-from shared.ports.gce.values import ManagedInstance, Mig, Operation
+from shared.ports.gce.values import ManagedInstance, Mig, Operation, Policy
 from shared.settings import describe_unserved
 from shared.triggers.trigger import LogTrigger, Trigger
 
@@ -94,7 +94,7 @@ def observe(work: GroupWork) -> ObservedResources | ObservedUnreadable:
     # read again while it reports one: otherwise the error would seem to be over.
     members: tuple[ManagedInstance, ...] = ()
     mig, may_have_failed = found.get(MIG), event is None or event.has_failed or is_error_known
-    if isinstance(mig, Mig) and may_have_failed and (mig.creating or mig.recreating):
+    if isinstance(mig, Mig) and may_have_failed and mig.has_unfinished_vms:
         members = work.gce.list_managed_instances(spec.project, spec.zone, group.resource_name)
     return replace(observed, found=found, operations=operations, members=members)
 
@@ -103,9 +103,24 @@ def _find(work: GroupWork, spec: Spec, kind: str) -> Found | None:
     if kind == TEMPLATE and spec.user_template is not None:
         return work.gce.find_template(spec.user_template)
     entry = work.status.resources.get(kind)
+    if entry is not None and _is_own_insert(work, kind, entry):
+        scope = KINDS[kind].scope(spec)
+        place = f"regions/{scope}" if scope else "global"
+        uri = f"projects/{spec.project}/{place}/{KINDS[kind].collection}/{entry.name}"
+        return Policy(uri, work.group.mark)
     # The insert in a zone or region that does not exist is rejected with the field of the spec.
     is_unseen = entry is not None and entry.is_unseen
     return find_resource(work.gce, spec, kind, work.group.resource_name, may_be_nowhere=is_unseen)
+
+
+def _is_own_insert(work: GroupWork, kind: str, entry: Resource) -> bool:
+    """Whether the trigger says that this step's own insert of a policy or template has succeeded: what
+    it made need not be read. If that is gone since, the MIG's insert fails, and it is read then."""
+    event = work.trigger.event if isinstance(work.trigger, LogTrigger) else None
+    if event is None or event.has_failed or kind == MIG or not work.is_first_observation:
+        return False
+    is_insert = event.method == f"compute.{KINDS[kind].collection}.insert"
+    return is_insert and event.operation == entry.operation != ""
 
 
 def _must_read(work: GroupWork, spec: Spec, kind: str) -> bool:

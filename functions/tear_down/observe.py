@@ -15,7 +15,7 @@ from shared.node_groups.resources import KINDS, Found, find_operation, find_reso
 from shared.node_groups.status import MIG, TEMPLATE, Resource, State, Status
 from shared.node_groups.work import GroupWork
 from shared.ports.errors import CallError, OutOfTimeError
-from shared.ports.gce.values import Instance, Operation
+from shared.ports.gce.values import Instance, Mig, Operation
 from shared.ports.kubernetes.nodes import Node, parse_node
 from shared.settings import describe_unserved
 from shared.triggers.message import Cause
@@ -295,6 +295,9 @@ def _observe_nodes_and_vms(work: GroupWork, observed: ObservedRemains) -> Observ
         with work.reserve(SECONDS_FOR_OTHER_CALLS):
             observed = replace(observed, nodes=observed.nodes or _list_nodes(work))
             if len(list_proved(group, observed.nodes)) >= spec.node_count:
+                return observed
+            mig = observed.found.get(MIG)
+            if isinstance(mig, Mig) and mig.waits_as_a_whole:
                 return observed
             instances = work.gce.list_instances(spec.project, spec.zone, name)
             listed = {node.vm for node in observed.nodes}

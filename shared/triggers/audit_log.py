@@ -26,7 +26,8 @@ class LogEvent:
     ``method`` has no API version. ``name`` is the resource's, ``kind`` its collection in the API, such
     as ``instances`` or ``nodePools``. ``location`` is the zone or region (empty: global), or the
     location of a node pool's cluster. ``has_failed``: the operation has failed; ``words`` is then the
-    entry's error message. ``cluster`` is a node pool's.
+    entry's error message. ``cluster`` is a node pool's. ``operation`` is the id in the entry, which for
+    Compute Engine is the operation's name (a guess from recorded entries; it only saves reads).
     """
 
     method: str
@@ -37,6 +38,7 @@ class LogEvent:
     has_failed: bool = False
     words: str = ""
     cluster: str = ""
+    operation: str = ""
 
     @property
     def concerns_vm(self) -> bool:
@@ -71,7 +73,8 @@ def parse_entry(entry: Mapping[str, Any]) -> tuple[LogEvent | None, str]:
     status = _part(payload, "status")
     code = status.get("code")
     words = str(status.get("message") or (f"error code {code}" if code else ""))
-    return replace(event, has_failed=bool(code), words=words), ""
+    id_ = str(operation.get("id") or "")
+    return replace(event, has_failed=bool(code), words=words, operation=id_), ""
 
 
 def _read_compute(method: str, resource: str, labels: Mapping[str, Any]) -> LogEvent | None:

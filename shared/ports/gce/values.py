@@ -96,6 +96,16 @@ class Mig:
     topologies: Mapping[str, str] = field(default_factory=dict)
     missing: int | None = None
 
+    @property
+    def has_unfinished_vms(self) -> bool:
+        """Whether VMs are being made or repaired, so that they may have errors of their own."""
+        return bool(self.creating or self.recreating) and not self.waits_as_a_whole
+
+    @property
+    def waits_as_a_whole(self) -> bool:
+        """Whether it waits for capacity for all of its VMs (BULK), and none exists."""
+        return self.is_bulk_in_progress and self.missing == self.target_size
+
 
 @dataclass(frozen=True)
 class ManagedInstance:

@@ -45,11 +45,11 @@ ABSENT = {"find_mig": None, "find_policy": None, "find_template": None}
 ALL = ["find_policy", "find_template", "find_mig"]
 
 
-def event(method: str, *, has_failed: bool = False) -> Trigger:
+def event(method: str, *, has_failed: bool = False, operation: str = "") -> Trigger:
     kind = method.split(".")[1]
     name = f"{RESOURCE}-ab12" if kind == "instances" else RESOURCE
     found = LogEvent(method, "my-gcp-project", "us-central1-c", name, kind, has_failed=has_failed)
-    return LogTrigger(at=NOW, event=found)
+    return LogTrigger(at=NOW, event=replace(found, operation=operation))
 
 
 POLICY_CREATED = event("compute.resourcePolicies.insert")
@@ -69,8 +69,17 @@ def mig_being_created(operation: str = "") -> Status:
 
 INTENDED = Status(resources=resources())
 BEING_CREATED = Status(resources={**resources(), POLICY: creating(), TEMPLATE: creating()})
+INSERTING = Status(
+    resources={
+        **resources(),
+        POLICY: creating(operation="op"),
+        TEMPLATE: creating(operation="op-t"),
+    }
+)
 POLICY_IS_READY = Status(resources=resources(**{POLICY: ready(POLICY)}))
 CREATING = {"find_mig": instance_group(creating=1)}
+BULK_WAITS = {"find_mig": instance_group(creating=2, is_bulk_in_progress=True, missing=2)}
+BULK_GRANTED = {"find_mig": instance_group(creating=2, is_bulk_in_progress=True, missing=0)}
 REPAIRING = {"find_mig": instance_group(recreating=1)}
 RESIZED = event("compute.instanceGroupManagers.resize")
 MIG_FAILED = event("compute.instanceGroupManagers.insert", has_failed=True)
@@ -79,6 +88,13 @@ CASES: dict[str, tuple[Status, Trigger, dict[str, Any], list[str]]] = {
     "the status was lost: all": (Status(), ADDED, {}, ALL),
     "no insert was called yet: nothing": (INTENDED, ADDED, {}, []),
     "the policy was created: not the template": (BEING_CREATED, POLICY_CREATED, {}, ALL[:1]),
+    "its own insert of the policy has succeeded: nothing": (INSERTING, event("compute.resourcePolicies.insert", operation="op"), {}, []),
+    "its own insert of the template has succeeded: nothing": (INSERTING, event("compute.instanceTemplates.insert", operation="op-t"), {}, []),
+    "its own insert of the policy has failed: that": (INSERTING, event("compute.resourcePolicies.insert", operation="op", has_failed=True), {}, ALL[:1]),
+    "another insert of the policy has succeeded: that": (INSERTING, event("compute.resourcePolicies.insert", operation="x"), {}, ALL[:1]),
+    "a delete of the policy has the operation: that": (INSERTING, event("compute.resourcePolicies.delete", operation="op"), {}, ALL[:1]),
+    "no VM of a BULK MIG exists yet: not the members": (all_ready(), RESYNC, BULK_WAITS, ["find_mig"]),
+    "the VMs of a BULK MIG exist: the members": (all_ready(), RESYNC, BULK_GRANTED, MEMBERS),
     "the end of another insert comes late: not the MIG": (all_ready(), POLICY_CREATED, {}, []),
     "the end of another insert comes twice: not the MIG": (mig_being_created("op"), POLICY_CREATED, {}, []),
     "the end of another insert comes while no insert of the MIG is known: the MIG": (mig_being_created(), POLICY_CREATED, {}, ["find_mig"]),
@@ -109,10 +125,32 @@ def test_only_the_resources_that_may_have_changed_are_read(
 
 
 @pytest.mark.parametrize(
+    "kind, method, operation, uri",
+    [
+        (POLICY, "resourcePolicies", "op", "regions/us-central1/resourcePolicies"),
+        (TEMPLATE, "instanceTemplates", "op-t", "global/instanceTemplates"),
+    ],
+)
+def test_what_its_own_insert_has_made_is_its_own(
+    kind: str, method: str, operation: str, uri: str
+) -> None:
+    trigger = event(f"compute.{method}.insert", operation=operation)
+    work, _ = reading_work(group(), INSERTING, trigger, {})
+    observed = observe(work)
+    assert isinstance(observed, ObservedResources)
+    assert (found := observed.found[kind]) is not None
+    assert (found.uri, found.description) == (
+        f"projects/my-gcp-project/{uri}/{RESOURCE}",
+        group().mark,
+    )
+
+
+@pytest.mark.parametrize(
     "known, trigger, calls",
     [
         (INTENDED, ADDED, ALL),
         (BEING_CREATED, POLICY_CREATED, ALL),
+        (INSERTING, event("compute.resourcePolicies.insert", operation="op"), ALL),
         (mig_being_created(), RESYNC, ALL),
         (all_ready(), RESYNC, ["find_mig"]),
     ],

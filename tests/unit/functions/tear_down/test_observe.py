@@ -102,6 +102,7 @@ NOT_OURS = {"find_mig": replace(OWN_MIG, description="another mark")}
 CASES: dict[str, tuple[Mapping[str, Resource], int, Trigger, dict[str, Any], list[str]]] = {
     "all had joined: the MIG": (ALL_READY, 2, RESYNC, {}, ["find_mig"]),
     "not all had joined: Nodes and VMs, too": (ALL_READY, 1, RESYNC, {}, ["find_mig", "list_nodes", "list_instances", "find_nodes"]),
+    "its MIG waits, and no VM exists: Nodes": (ALL_READY, 1, RESYNC, {"find_mig": replace(OWN_MIG, is_bulk_in_progress=True, missing=OWN_MIG.target_size)}, ["find_mig", "list_nodes"]),
     "the delete has begun: the MIG and the operation": ({**ALL_READY, MIG: DELETING}, 0, RESYNC, {}, ["find_mig", OPERATION]),
     "the create has not ended: first its operation": ({**ALL_READY, MIG: creating(5, "op")}, 2, RESYNC, {}, [OPERATION, "find_mig"]),
     "the MIG of this name was never ours: policy, template and Nodes": (

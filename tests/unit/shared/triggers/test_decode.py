@@ -334,6 +334,7 @@ def test_the_entry_of_a_failed_node_pool_creation_names_the_pool_and_the_error()
         has_failed=True,
         words=words,
         cluster="my-cluster",
+        operation=POOLS["pool-create-last-error"]["entry"]["operation"]["id"],
     )
 
 
