@@ -6,6 +6,7 @@ from datetime import datetime
 
 from functions.release_slice import observe
 from functions.release_slice.observe import ObservedSlice
+from functions.release_slice.usage import plan_usage
 from shared.base import backoff
 from shared.frame.plan import Each, Emit, Fail, Plan, join_outcomes
 from shared.ports.errors import CallError
@@ -23,7 +24,10 @@ def decide(observed: observe.Observed, now: datetime) -> Plan:
     if isinstance(observed, observe.ObservedAll):
         to_change = observe.select_next(observed.slices, observed.limit, now)
         to_report = [one.existing for one in observed.slices if is_report_due(one, observed.at)]
-        return _plan_resyncs("Swept", [*to_change, *to_report], now)
+        slices = [one.existing for one in observed.slices]
+        writes = tuple(plan_usage(observed.classes, slices, now))
+        plan = _plan_resyncs("Swept", [*to_change, *to_report], now)
+        return replace(plan, best_effort=writes)
     if isinstance(observed, observe.ObservedDeletion):
         return _plan_after_deletion(observed, now)
     if isinstance(observed, observe.ObservedFailedUpdate):

@@ -11,6 +11,7 @@ from shared.base.names import JOBSET_KIND
 from shared.ports.errors import CallError
 from shared.settings import Settings
 from shared.slices import concurrency, create_or_release
+from shared.slices.classes import SliceClass
 from shared.slices.create_or_release import SliceAction
 from shared.slices.kinds import get_kind
 from shared.slices.provider import Slice, Wording
@@ -38,7 +39,8 @@ def observe(work: SliceWork) -> Observed:
     states = read_states(work, existing, is_listed=True)
     work.facts["slices"] = len(existing)
     limit = work.provider.concurrency_limit
-    return ObservedAll(match_states(work, existing, states), limit, work.trigger.at)
+    matched = match_states(work, existing, states)
+    return ObservedAll(matched, limit, work.trigger.at, work.list_classes())
 
 
 @dataclass(frozen=True)
@@ -126,6 +128,7 @@ class ObservedAll:
     slices: tuple[ObservedSlice, ...]
     limit: int | None
     at: datetime
+    classes: tuple[SliceClass, ...] = ()
 
 
 Observed = ObservedSlices | ObservedDeletion | ObservedFailedUpdate | ObservedAll

@@ -70,9 +70,9 @@ class Slice:
     `Provider.find` sets it.
     ``place`` is the candidate at which it was created, read from its spec; ``class_name`` and ``asked``
     are the class and the begin of the Pod's wait that were written at its creation.
-    ``has_vms``: it has, or had, a VM, as far as its status shows. ``refusal`` is the reason, and the
-    cloud's words, if its creation was refused. ``can_be_given_up``: it only waits, so that it may be
-    deleted for another candidate if `Provider.has_vm` is false.
+    ``has_vms``: it has, or had, a VM, as far as its status shows. ``was_ready``: it was complete.
+    ``refusal`` is the reason, and the cloud's words, if its creation was refused. ``can_be_given_up``:
+    it only waits, so that it may be deleted for another candidate if `Provider.has_vm` is false.
     """
 
     name: str
@@ -92,6 +92,7 @@ class Slice:
     created: datetime | None = None
     asked: datetime | None = None
     has_vms: bool = True
+    was_ready: bool = True
     refusal: tuple[Reason, str] | None = None
     can_be_given_up: bool = False
     raw: Any = field(default=None, repr=False, compare=False)

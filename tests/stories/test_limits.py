@@ -249,6 +249,12 @@ def test_a_slice_that_is_released_is_replaced_by_the_next_within_two_minutes(
         until(harness, lambda: running(harness) == 2)
     assert harness.most == 2
     assert sorted(limit_events(harness).values()) == [1, 1, 1]
+    if is_of_class:
+        harness.run_for(2 * MINUTE)
+        status = harness.simulation.admin("GET", f"{CLASSES}/v6e")["status"]
+        assert status["usage"] == {"slices": 2, "chips": 2 * ONE_HOST, "waiting": []}
+        assert len(status["waits"]["seconds"]) == 5
+        assert all(one < HOUR.total_seconds() for one in status["waits"]["seconds"][:2])
 
 
 def test_a_kind_that_needs_a_switch_gets_slices_only_in_namespaces_that_list_it(

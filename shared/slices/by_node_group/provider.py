@@ -133,6 +133,7 @@ def read_slice(raw: Mapping[str, Any], now: datetime) -> Slice | None:
         class_name=annotations.get(CLASS_ANNOTATION, ""),
         created=guess_time(raw["metadata"].get("creationTimestamp")),
         asked=guess_time(annotations.get(ASKED_AT)),
+        was_ready=_was_complete(raw),
         **_read_creation(raw),
         raw=raw,
     )

@@ -63,6 +63,7 @@ def test_a_slice_is_read() -> None:
         created=MOMENT,
         asked=NOW,
         has_vms=False,
+        was_ready=False,
     )
 
 
@@ -153,6 +154,7 @@ def test_whether_a_slice_waits_is_refused_or_has_vms_follows_from_its_status(
     waits = (found.refusal, found.can_be_given_up)
     assert ("has VMs" if found.has_vms else waits) == expected
     assert not (found.has_vms and any(waits))
+    assert found.was_ready is ("completedAt" in change.get("status", {}))
 
 
 PREEMPTED = ready("False", Reason.PREEMPTED, **COMPLETE)

@@ -865,6 +865,7 @@ def test_a_pool_that_could_not_be_created_has_the_refusal_in_the_clouds_words(
     change, has_vms, refusal = case
     found = read_slice(pool(**change))
     assert (found.has_vms, found.refusal, found.can_be_given_up) == (has_vms, refusal, False)
+    assert found.was_ready is has_vms
 
 
 @pytest.mark.parametrize(
