@@ -19,7 +19,7 @@ from shared.base.documents import (
     read_text,
     without_empty,
 )
-from shared.base.timestamps import LONG_AGO, guess_time, render_time
+from shared.base.timestamps import LONG_AGO, guess_time, parse_duration_s, render_time
 from shared.slices.units import Demand, InputError
 
 CLASS_KIND = "TPUSliceClass"
@@ -144,6 +144,7 @@ def parse(raw: Document) -> SliceClass:
     """Read a class. An invalid one has an ``error``."""
     spec, status = read_mapping(raw, "spec"), read_mapping(raw, "status")
     metadata, waits = read_mapping(raw, "metadata"), read_mapping(status, "waits")
+    after_s = parse_duration_s(read_text(spec, "giveUpAfter"))
     limits, namespaces = read_mapping(spec, "limits"), read_list(spec, "allowedNamespaces")
     template, node_pool = (
         read_mapping(spec, key) if key in spec else None for key in ("template", "nodePool")
@@ -160,7 +161,7 @@ def parse(raw: Document) -> SliceClass:
         template=template,
         node_pool=node_pool,
         accelerator=read_text(spec, "accelerator"),
-        give_up_after=_parse_duration(read_text(spec, "giveUpAfter")),
+        give_up_after=GIVE_UP_AFTER if after_s is None else timedelta(seconds=after_s),
         namespaces=frozenset(map(str, namespaces)) if "allowedNamespaces" in spec else None,
         slices=limits.get("slices"),
         chips=limits.get("chips"),
@@ -196,13 +197,6 @@ def parse_place(fields: Document) -> Place:
         max_run=read_text(fields, "maxRunDuration"),
         subnetwork=read_text(fields, "subnetwork"),
     )
-
-
-def _parse_duration(text: str) -> timedelta:
-    """``30s`` or ``2m``; the default for any other text."""
-    if not text[:-1].isdecimal() or text[-1] not in "sm":
-        return GIVE_UP_AFTER
-    return timedelta(**{"seconds" if text[-1] == "s" else "minutes": int(text[:-1])})
 
 
 def _parse_refusals(status: Document) -> Iterator[Refusal]:
