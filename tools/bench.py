@@ -3,12 +3,14 @@
 - Cold start: CPU time and memory from the start of a process to its answer to a message that took a
   call to Compute Engine and one to Kubernetes (the sweep: one to Kubernetes and one to Pub/Sub), as a
   share of those of the same function with ordinary imports. Other programs influence CPU time least.
+  Steps of slices call GKE. All packages are compiled, whatever the environment says, except for the last
+  row.
 - Warm reaction: time from a push to its answer, in a process that has answered before.
-- Where the time of a slice goes, by its size, on the simulated Compute Engine.
+- A waterfall from apply to Ready, by the slice's size, on simulated clouds (`tools.waterfall`).
 - Calls for the lifecycle of a slice, compared with the budget and with measured calls of tpu-operator.
 - Decisions about 288 and 2,304 hosts: CPU times and their ratio, which is 8 if the time is
   proportional to the number of hosts.
-- The sweep over 1, 100 and 1,000 groups of which none is due.
+- The CPU time of a sweep over 1, 100 and 1,000 groups of which none is due.
 - Reviews of the webhook: latency over a persistent connection, and reviews per second of one process.
   The benchmark fails if the 99th percentile of the latency exceeds 50 ms.
 
@@ -33,8 +35,7 @@ import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from itertools import pairwise
+from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
 from secrets import token_bytes
@@ -42,32 +43,41 @@ from typing import Any
 
 import aiohttp
 import psutil
+import yaml
 
 from local import gce, kube
 from local.base.clock import LoopClock
 from local.base.http import Request
 from local.base.ports import find_free_ports
 from local.base.web import serve
+from local.cloud import container_engine
 from local.cloud.simulation import PROJECT, identity, topic
 from local.kube import CertificateAuthority
 from local.pubsub.server import serve as serve_pubsub
+from local.vm.conversation import Bearer, Identity
+from local.vm.kubelet import KubeletBehaviour
+from local.vm.transport import InProcess
 from shared.base.names import FINALIZER, RESOURCE_NAME_LABEL
 from shared.base.signing_requests import token_groups
 from shared.node_groups.bootstrap import new_token, token_secret
 from shared.node_groups.node_group import resource_name
+from shared.settings import GKE
 from shared.triggers.message import Cause, message_about_requests
-from shared.triggers.routes import GROUP_STEPS, STEPS
+from shared.triggers.routes import GROUP_STEPS, SLICE_STEPS, STEPS
 from tests.stories.calls import CallCounter, max_cost, run_lifecycle
 from tests.stories.helpers import ONE_HOST
-from tests.support.harness import Harness, manifests
-from tests.support.large_slices import CASES, Decide
+from tests.support.builders import DATA
+from tests.support.harness import JOBSET_MANIFESTS, Harness, manifests
+from tests.support.large_slices import CASES
 from tests.support.manifests import manifest
 from tests.support.pushes import push
 from tests.support.signing_requests import kubelets, pem
 from tests.support.signing_requests import manifest as request_manifest
 from tests.unit.webhook.workloads import as_review, stateful_set
+from tools import waterfall
 from webhook.tpu_env.admission import MAX_VALUES
 
+ALL_STEPS = (*STEPS, *SLICE_STEPS)
 ROUNDS = 3
 WARM_PUSHES = 30
 REVIEWS = 300
@@ -94,7 +104,7 @@ class Bench:
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
         clock = LoopClock(self.loop)
-        users = {step.replace("_", "-"): identity(step.replace("_", "-")) for step in STEPS}
+        users = {step.replace("_", "-"): identity(step.replace("_", "-")) for step in ALL_STEPS}
         users["admin"] = kube.User("admin", ("system:masters", "system:authenticated"))
         self.kube = kube.KubeApi(clock, random=Random(0), tokens=users)
         self.gce = gce.Simulator(
@@ -103,6 +113,10 @@ class Bench:
             random=Random(0),
             agents=lambda _: _IdleAgent(),
             on_log_entry=lambda _: None,
+        )
+        admin = Identity("http://127.0.0.1", "", Bearer("admin"))
+        self.gke = container_engine.simulate(
+            clock, Random(0), InProcess(self.kube), admin, KubeletBehaviour(), lambda _: None
         )
         self.ports: dict[str, int] = {}
         self._ready = threading.Event()
@@ -115,16 +129,18 @@ class Bench:
         self.loop.run_forever()
 
     async def _serve(self) -> None:
-        self.kube.apply_manifests(manifests())
+        self.kube.apply_manifests([*manifests(), *slice_manifests()])
         kube_runner, self.ports["kube"] = await serve(self.kube)
         gce_runner, self.ports["gce"] = await serve(self.gce)
+        gke_runner, self.ports["gke"] = await serve(self.gke)
         server = await serve_pubsub(random=Random(0))
         self.emulator = server.address
-        for step in STEPS:
+        for step in ALL_STEPS:
             server.pubsub.create_topic(topic(step))
         self._servers = (
             kube_runner,
             gce_runner,
+            gke_runner,
             server,
         )  # without a reference, a server would stop
         self._ready.set()
@@ -154,8 +170,24 @@ class Bench:
 GROUPS = "/apis/tpu.google.com/v1alpha1/namespaces/default/tpunodegroups"
 
 
+def slice_manifests() -> list[dict[str, Any]]:
+    """What installations with slices for workloads have, too."""
+    texts = (path.read_text() for path in JOBSET_MANIFESTS)
+    return [document for text in texts for document in yaml.safe_load_all(text)]
+
+
+def pool_created() -> bytes:
+    """The push of the audit log's entry about the end of a node pool's creation."""
+    rows = map(json.loads, (DATA / "node-pool-log-entries.jsonl").read_text().splitlines())
+    entry = next(row["entry"] for row in rows if row["name"] == "pool-create-last")
+    text = json.dumps(entry).replace("my-project", PROJECT)
+    return push(json.loads(text.replace("us-central1-c", container_engine.REGION)))
+
+
 def make_group(bench: Bench, name: str, step: str) -> bytes:
     """Create a group in a state for which the step calls APIs; return the push about it."""
+    if step == "provision_slice":
+        return pool_created()
     created = bench.admin("POST", GROUPS, manifest(name))
     uid = created["metadata"]["uid"]
     cluster = bench.admin("GET", "/api/v1/namespaces/kube-system")["metadata"]["uid"]
@@ -207,7 +239,7 @@ def request_to_join(bench: Bench, name: str, vm: str) -> bytes:
 
 @contextmanager
 def function(
-    bench: Bench, folder: Path, step: str, source: Path
+    bench: Bench, folder: Path, step: str, source: Path, *, is_compiled: bool = True
 ) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
     """A function's process; yields its URL before it listens."""
     port = find_free_ports(1)[0]
@@ -217,7 +249,12 @@ def function(
         "COMPUTE_ENDPOINT": f"http://127.0.0.1:{bench.ports['gce']}",
         "PUBSUB_EMULATOR_HOST": bench.emulator,
         "PYTHONPATH": str(ROOT),
+        "PYTHONPYCACHEPREFIX": str(folder / "bytecode") if is_compiled else os.devnull,
+        "PYTHONDONTWRITEBYTECODE": "" if is_compiled else "1",
     }
+    if step in SLICE_STEPS:
+        url = f"http://127.0.0.1:{bench.ports['gke']}"
+        environment |= {"JOBSET_PROVIDER": GKE, **container_engine.environment(url)}
     command = [
         str(PYTHON.parent / "functions-framework"),
         f"--target={step}",
@@ -264,41 +301,56 @@ class ColdStart:
     memory_mb: float
 
 
-def cold_start(bench: Bench, folder: Path, step: str, source: Path, name: str) -> ColdStart:
+def cold_start(
+    bench: Bench, folder: Path, step: str, source: Path, name: str, *, is_compiled: bool = True
+) -> ColdStart:
     """Measure the start of a function and its answer to one message."""
     body = make_group(bench, name, step)
-    calls_before = len(bench.gce.calls.records)
-    with function(bench, folder, step, source) as (url, process):
+    called = bench.gke.calls if step in SLICE_STEPS else bench.gce.calls
+    calls_before = len(called.records)
+    with function(bench, folder, step, source, is_compiled=is_compiled) as (url, process):
         answer(url, body)
         parent = psutil.Process(process.pid)
         family = [parent, *parent.children(recursive=True)]
         times = [one.cpu_times() for one in family]
         memory = max(one.memory_info().rss for one in family)
-    if step != "sweep" and len(bench.gce.calls.records) == calls_before:
-        raise RuntimeError(f"{step} has not called Compute Engine: the figure would be wrong")
+    if step != "sweep" and len(called.records) == calls_before:
+        raise RuntimeError(f"{step} has not called Google's API: the figure would be wrong")
     return ColdStart(sum(one.user + one.system for one in times), memory / 2**20)
 
 
 def bench_cold_start(bench: Bench, folder: Path) -> None:
     """Cold start of each function, compared with ordinary imports."""
     print(f"\ncold start: CPU up to the first answer, and memory (best of {ROUNDS}, interleaved)")
-    print(f"{'function':16}{'CPU':>9}{'plain':>9}{'share':>7}{'memory':>9}{'plain':>9}")
-    for step in STEPS:
-        found: dict[Path, list[ColdStart]] = {ROOT / "main.py": [], PLAIN_IMPORTS: []}
-        for number in range(ROUNDS):
-            for source, measured in found.items():
-                name = f"{step.replace('_', '-')}-{number}-{source.stem[:3]}"
-                measured.append(cold_start(bench, folder, step, source, name))
-        ours, plain = (min(one.cpu_s for one in measured) for measured in found.values())
-        print(f"{step:16}{ours:8.2f}s{plain:8.2f}s{ours / plain:7.0%}", end="")
-        memories = (min(one.memory_mb for one in measured) for measured in found.values())
-        print("".join(f"{memory:6.0f} MB" for memory in memories))
+    print(f"{'function':18}{'CPU':>9}{'plain':>9}{'share':>7}{'memory':>9}{'plain':>9}")
+    for step in ALL_STEPS:
+        _compare_cold_starts(bench, folder, step)
+    _compare_cold_starts(bench, folder, "create_resources", is_compiled=False)
+
+
+def _compare_cold_starts(
+    bench: Bench, folder: Path, step: str, *, is_compiled: bool = True
+) -> None:
+    sources = {ROOT / "main.py": "main", PLAIN_IMPORTS: "plain"}
+    found: dict[str, list[ColdStart]] = {name: [] for name in sources.values()}
+    rounds = ROUNDS + 1 if is_compiled else 1
+    for number in range(rounds):
+        for source, name in sources.items():
+            group = f"{step.replace('_', '-')}-{number}-{name}{'' if is_compiled else '-slow'}"
+            measured = cold_start(bench, folder, step, source, group, is_compiled=is_compiled)
+            if number or not is_compiled:  # the first start compiles
+                found[name].append(measured)
+    ours, plain = (min(one.cpu_s for one in measured) for measured in found.values())
+    title = step if is_compiled else "without bytecode"
+    print(f"{title:18}{ours:8.2f}s{plain:8.2f}s{ours / plain:7.0%}", end="")
+    memories = (min(one.memory_mb for one in measured) for measured in found.values())
+    print("".join(f"{memory:6.0f} MB" for memory in memories))
 
 
 def bench_reaction(bench: Bench, folder: Path) -> None:
     """The time in which a warm function answers."""
     print(f"\nwarm reaction: push to answer, over loopback (median of {WARM_PUSHES})")
-    for step in STEPS:
+    for step in ALL_STEPS:
         body = make_group(bench, f"warm-{step.replace('_', '-')}", step)
         with function(bench, folder, step, ROOT / "main.py") as (url, _):
             answer(url, body)
@@ -311,62 +363,14 @@ def bench_reaction(bench: Bench, folder: Path) -> None:
 
 
 SIZES = ((2, "2x2x2"), (16, "4x4x4"), (64, "4x8x8"))
-PARTS = ("resources", "VMs", "tokens", "join", "chips", "Ready")
 
 
-def slice_times(hosts: int, topology: str) -> list[float]:
-    """The duration of each of `PARTS` of a slice's creation, in simulated seconds.
-
-    The parts end with the insert of the managed instance group, the start of the last VM, its token in
-    its metadata, its Node, all chips of the last Node, and Ready. Calls and decisions take no time here.
-    """
-    harness = Harness()
-    at: dict[str, datetime] = {}
-
-    def note(_step: str, call: str) -> None:
-        if call.startswith("POST ") and call.endswith("/instanceGroupManagers"):
-            at["resources"] = harness.clock.now()
-        if call.endswith("/setMetadata"):
-            at["tokens"] = harness.clock.now()
-
-    harness.hooks.before = note
-    begun = harness.clock.now()
-    harness.apply(manifest("bench", nodeCount=hosts, topology=topology))
-    assert harness.run_until(lambda: _count_whole_nodes(harness) == hosts, timedelta(hours=1))
-    at["chips"] = harness.clock.now()
-    assert harness.run_until(lambda: harness.is_ready("bench"), timedelta(hours=1))
-    at["Ready"] = harness.clock.now()
-    zone = "/compute/v1/projects/my-gcp-project/zones/us-central1-c"
-    instances = harness.simulation.gce.handle(Request.of("GET", f"{zone}/instances")).json()[
-        "items"
-    ]
-    at["VMs"] = max(datetime.fromisoformat(one["lastStartTimestamp"]) for one in instances)
-    nodes = harness.simulation.admin("GET", "/api/v1/nodes")["items"]
-    at["join"] = max(datetime.fromisoformat(one["metadata"]["creationTimestamp"]) for one in nodes)
-    ends = [begun, *(at[part] for part in PARTS)]
-    return [(end - start).total_seconds() for start, end in pairwise(ends)]
-
-
-def _count_whole_nodes(harness: Harness) -> int:
-    """Count the Nodes that are Ready and offer chips."""
-    nodes = harness.simulation.admin("GET", "/api/v1/nodes")["items"]
-    return sum(
-        "google.com/tpu" in node["status"].get("allocatable", {})
-        and any(
-            one["type"] == "Ready" and one["status"] == "True"
-            for one in node["status"].get("conditions", ())
-        )
-        for node in nodes
-    )
-
-
-def bench_slice_times() -> None:
+def bench_waterfall() -> None:
     """The durations of the parts of the time from apply to Ready."""
-    print("\nwhere the time of a slice goes: seconds on the simulated Compute Engine")
-    print(f"{'hosts':>6}" + "".join(f"{part:>11}" for part in PARTS) + f"{'total':>9}")
-    for hosts, topology in SIZES:
-        spans = slice_times(hosts, topology)
-        print(f"{hosts:6}" + "".join(f"{span:11.1f}" for span in spans) + f"{sum(spans):9.1f}")
+    print("\nwaterfall: apply to Ready, in seconds; * tpu-functions (CPU measured, calls assumed)")
+    waterfall.measure(*SIZES[0])  # imports
+    for line in waterfall.render({size[0]: waterfall.measure(*size) for size in SIZES}):
+        print(line)
 
 
 PEER = {2: 399 + 14, 16: 724 + 15, 64: 960 + 15}
@@ -416,15 +420,15 @@ def bench_decisions() -> None:
         print(f"{name:44}{few:6.1f} ms{many:9.1f} ms{many / few:8.1f}")
 
 
-def _cpu_s(decide: Decide) -> float:
+def _cpu_s(act: Callable[[], object]) -> float:
     begun = time.process_time()
-    decide()
+    act()
     return time.process_time() - begun
 
 
 def bench_sweep() -> None:
-    """The duration of a sweep that finds no group due."""
-    print("\none sweep over groups of which none is due, in one process (best of 3)")
+    """The CPU time of a sweep that finds no group due."""
+    print("\nCPU of a sweep over groups of which none is due, in one process (best of 3)")
     base = 0.0
     for count in (1, 100, 1_000):
         harness = Harness()
@@ -433,15 +437,9 @@ def bench_sweep() -> None:
         body = push({"version": 1, "kind": "Sweep"})
         serve_sweep = harness._serve("sweep")
         serve_sweep(body)
-        took = min(_time(serve_sweep, body) for _ in range(3))
+        took = min(_cpu_s(lambda: serve_sweep(body)) for _ in range(3))  # noqa: B023
         base = base or took
         print(f"{count:6} groups: {took * 1000:8.1f} ms, {took / base:6.1f} times that of one")
-
-
-def _time(serve: Callable[..., object], body: object) -> float:
-    begun = time.monotonic()
-    serve(body)
-    return time.monotonic() - begun
 
 
 async def _review_s(url: str, ca: CertificateAuthority, bodies: list[bytes]) -> list[float]:
@@ -522,7 +520,7 @@ def find_slowness(took: list[float]) -> str:
     return f"too slow: p99 of a review is {p99 * 1000:.1f} ms; at most {REVIEW_P99_S * 1000:.0f} ms"
 
 
-SECTIONS = ("cold-start", "reaction", "webhook", "slice-times", "calls", "decisions", "sweep")
+SECTIONS = ("cold-start", "reaction", "webhook", "waterfall", "calls", "decisions", "sweep")
 
 
 def main(arguments: Sequence[str] | None = None) -> str:
@@ -549,8 +547,8 @@ def main(arguments: Sequence[str] | None = None) -> str:
                 bench_reaction(bench, Path(name))
         if "webhook" in chosen:
             error = bench_webhook(Path(name))
-    if "slice-times" in chosen:
-        bench_slice_times()
+    if "waterfall" in chosen:
+        bench_waterfall()
     if "calls" in chosen:
         bench_calls()
     if "decisions" in chosen:

@@ -1,7 +1,8 @@
 """``make performance``: runs the benchmark and writes its figures and plots into `docs/performance.md`.
 
-The page has the unchanged output of the benchmark between two comments; the plots are drawn from it.
-``python -m tools.performance SECTION...`` runs some sections and keeps the output of the others.
+The page has the output of the benchmark between two comments, each section with the commit and the day
+of its run; the plots are drawn from it. ``python -m tools.performance SECTION...`` runs some sections
+and keeps the output of the others.
 """
 
 from __future__ import annotations
@@ -13,6 +14,9 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from tools.scale.figures import describe_run
+from tools.waterfall import OWN, OWN_TOTAL, PARTS
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "performance.md"
@@ -90,13 +94,19 @@ def draw(title: str, unit: str, names: Sequence[str], bars: Sequence[Bar]) -> st
 def draw_plots(sections: Mapping[str, str]) -> dict[str, str]:
     """The plots that the sections have figures for, by file name."""
     plots = {}
-    if times := sections.get("where the time of a slice goes"):
-        head, *rows = (line.split() for line in times.splitlines()[1:])
-        bars = [Bar(f"{row[0]} hosts", tuple(map(float, row[1:-1]))) for row in rows]
+    if times := sections.get("waterfall"):
+        head, *rows = (re.split(r"  +", line.strip()) for line in times.splitlines()[1:])
+        seconds = {row[0]: [float(cell) for cell in row[1:]] for row in rows if "%" not in row[1]}
+        parts = {"tpu-functions": seconds[OWN_TOTAL]}
+        parts |= {name: seconds[PARTS[name]] for name in PARTS if name not in OWN}
+        bars = [
+            Bar(f"{hosts} hosts", tuple(part[column] for part in parts.values()))
+            for column, hosts in enumerate(head[1:])
+        ]
         title = "From apply to Ready, in seconds"
-        plots["performance-slice-times.svg"] = draw(title, " s", head[1:-1], bars)
+        plots["performance-slice-times.svg"] = draw(title, " s", [*parts], bars)
     if calls := sections.get("calls of a slice's lifecycle"):
-        rows = [line.split() for line in calls.splitlines()[3:]]
+        rows = [line.split() for line in calls.splitlines()[3:] if not line.startswith("(")]
         bars = [
             Bar(f"{row[0]} hosts, {whose}", (float(row[column]),))
             for row in rows
@@ -123,7 +133,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(done.stdout)
     if done.returncode:
         return done.returncode
-    page = write_page(PAGE.read_text(), split_output(done.stdout))
+    run = describe_run()
+    sections = {name: f"{text}\n({run})" for name, text in split_output(done.stdout).items()}
+    page = write_page(PAGE.read_text(), sections)
     PAGE.write_text(page)
     for name, plot in draw_plots(read_page(page)).items():
         (PAGE.parent / name).write_text(plot)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import subprocess
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -57,6 +58,15 @@ def render(figures: Mapping[str, Value]) -> str:
     return f"{table}\n{figures['taken']}.\n"
 
 
+def describe_run() -> str:
+    """The commit that is measured, and the day."""
+    command = ["git", "describe", "--always", "--dirty", "--abbrev=10", "--exclude=*"]
+    commit = subprocess.run(
+        command, cwd=STORED.parent, capture_output=True, text=True, check=False
+    ).stdout
+    return f"commit {commit.strip() or 'unknown'}, {datetime.now(UTC):%Y-%m-%d}"
+
+
 def _text(value: Value) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
 
@@ -65,4 +75,4 @@ def _where_and_when() -> str:
     cores = os.cpu_count()
     memory = psutil.virtual_memory().total / 2**30
     machine = f"{cores} cores ({platform.machine()}), {memory:.0f} GiB, Python"
-    return f"Taken {datetime.now(UTC):%Y-%m-%d} on {machine} {platform.python_version()}"
+    return f"Taken at {describe_run()}, on {machine} {platform.python_version()}"
