@@ -23,6 +23,7 @@ Value = str | int | float
 KEEP = "SCALE_KEEP"
 """With this environment variable, which ``make scale`` sets, figures are stored."""
 STORED = Path(__file__).with_name("figures.json")
+_ROOT = Path(__file__).parents[2]
 
 
 def report(run: str, figures: Mapping[str, Value], print_figure: Callable[[str], None]) -> None:
@@ -58,13 +59,19 @@ def render(figures: Mapping[str, Value]) -> str:
     return f"{table}\n{figures['taken']}.\n"
 
 
+PRODUCT = ("functions", "shared", "relay", "webhook", "main.py", "requirements.txt")
+
+
 def describe_run() -> str:
-    """The commit that is measured, and the day."""
-    command = ["git", "describe", "--always", "--dirty", "--abbrev=10", "--exclude=*"]
-    commit = subprocess.run(
-        command, cwd=STORED.parent, capture_output=True, text=True, check=False
-    ).stdout
-    return f"commit {commit.strip() or 'unknown'}, {datetime.now(UTC):%Y-%m-%d}"
+    """The last commit of the product that is measured, and the day."""
+
+    def run(*command: str) -> str:
+        done = subprocess.run(["git", *command, "--", *PRODUCT], cwd=_ROOT, stdout=-1, check=False)
+        return done.stdout.decode().strip()
+
+    changes = " with changes" if run("status", "--porcelain") else ""
+    commit = run("log", "-1", "--format=%h", "--abbrev=10")
+    return f"commit {commit or 'unknown'}{changes}, {datetime.now(UTC):%Y-%m-%d}"
 
 
 def _text(value: Value) -> str:
