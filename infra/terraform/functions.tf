@@ -87,6 +87,10 @@ resource "google_cloudfunctions2_function" "step" {
     # Not gcf-artifacts, which all functions of the project share: the builder may write only to this repository.
     docker_repository = google_artifact_registry_repository.images.id
 
+    # Google's builder compiles the source, and then sets the time of each file to 1980, so that Python would compile it
+    # again at each cold start. With this variable, Python compares hashes in place of times (py_compile).
+    environment_variables = { SOURCE_DATE_EPOCH = "315619200" }
+
     source {
       storage_source {
         bucket = google_storage_bucket.source.name

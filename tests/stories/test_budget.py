@@ -116,6 +116,31 @@ def check_performance_page(nodes: int, to_ready: Cost, cost: Cost) -> None:
     assert read_cell("Kubernetes calls, from delete to gone") == nearly(gone.kubernetes)
 
 
+def _count_gce(nodes: int) -> int:
+    return max_cost(nodes).reads + max_cost(nodes).writes
+
+
+BUDGETS: list[tuple[str, str, Callable[[int], int]]] = [
+    ("performance.md", "until Ready, N calls to the API server", max_kubernetes_to_ready),
+    ("cost.md", "with six of the sweep, exceed N", lambda nodes: max_cost(nodes).kubernetes),
+    ("cost.md", "invocations and N calls", lambda nodes: max_cost(nodes).calls),
+    ("cost.md", "of which N calls are to Compute Engine", _count_gce),
+    ("scale.md", "makes at most N reads", lambda nodes: max_cost(nodes).reads),
+    ("scale.md", "reads and N other calls to Compute Engine", lambda nodes: max_cost(nodes).writes),
+    ("../CHANGELOG.md", "takes at most N calls", lambda nodes: max_cost(nodes).kubernetes),
+]
+
+
+@pytest.mark.parametrize("page, words, budget", BUDGETS, ids=lambda one: str(one))
+def test_each_published_formula_is_the_budget(
+    page: str, words: str, budget: Callable[[int], int]
+) -> None:
+    text = " ".join((ROOT / "docs" / page).read_text().split())
+    ((base, each),) = re.findall(words.replace("N", r"(\d+) \+ (\d*)N"), text)
+    for nodes in (1, 2, 2_304):
+        assert budget(nodes) == int(base) + int(each or 1) * nodes
+
+
 @pytest.mark.parametrize("title", SIZES)
 def test_the_lifecycle_of_a_slice_stays_within_its_budget(
     title: str, print_figure: PrintFigure, request: pytest.FixtureRequest

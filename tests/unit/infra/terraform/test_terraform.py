@@ -128,6 +128,9 @@ def test_all_components_have_the_same_default_prefix() -> None:
 def test_the_function_of_a_step_has_its_entry_point() -> None:
     (build,) = module[FUNCTION]["build_config"]
     assert build["entry_point"] == "${each.key}"
+    # Its bytecode must not depend on the times of files, which the build sets to 1980 afterwards.
+    (compiled,) = build["environment_variables"].values()
+    assert datetime.fromtimestamp(int(compiled), UTC) >= datetime(1980, 1, 2, tzinfo=UTC), "a zip's"
 
 
 def test_the_sinks_have_the_filters_of_the_files() -> None:
