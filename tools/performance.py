@@ -96,7 +96,9 @@ def draw_plots(sections: Mapping[str, str]) -> dict[str, str]:
     plots = {}
     if times := sections.get("waterfall"):
         head, *rows = (re.split(r"  +", line.strip()) for line in times.splitlines()[1:])
-        seconds = {row[0]: [float(cell) for cell in row[1:]] for row in rows if "%" not in row[1]}
+        seconds = {
+            row[0]: [float(cell) for cell in row[1:]] for row in rows if row[-1][-1].isdigit()
+        }
         parts = {"tpu-functions": seconds[OWN_TOTAL]}
         parts |= {name: seconds[PARTS[name]] for name in PARTS if name not in OWN}
         bars = [
@@ -135,7 +137,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return done.returncode
     run = describe_run()
     sections = {name: f"{text}\n({run})" for name, text in split_output(done.stdout).items()}
-    page = write_page(PAGE.read_text(), sections)
+    page = PAGE.read_text() if chosen else _OUTPUT.sub("", PAGE.read_text(), count=1)
+    page = write_page(page, sections)
     PAGE.write_text(page)
     for name, plot in draw_plots(read_page(page)).items():
         (PAGE.parent / name).write_text(plot)

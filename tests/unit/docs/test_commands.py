@@ -31,6 +31,7 @@ NOT_RUN = {
     "cat": "creates the overlays in install.md and injection.md; tests/real run them",
     "cd": "needs the archive of a release, or an overlay",
     "curl": "needs a release or `make local`; a test below checks the faults of `make local`",
+    "docker": "needs the image of a function",
     "gcloud": "needs Google Cloud",
     "gh": "needs a release",
     "git": "publishes a release, or makes a repository of local/",
