@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from tools.bench import PEER, PEER_KUBERNETES, SIZES
+from tools.bench import ALL_STEPS, PEER, PEER_KUBERNETES, SIZES
 from tools.performance import LEFT, PAGE, Bar, draw, draw_plots, read_page, split_output, write_page
 from tools.waterfall import OWN, PARTS, measure
 
@@ -54,6 +54,13 @@ def test_all_sections_of_the_page_are_of_one_run_of_a_commit() -> None:
     runs = {section.splitlines()[-1] for section in read_page(PAGE.read_text()).values()}
     (run,) = runs
     assert re.fullmatch(r"\(commit [0-9a-f]{10,}, 20\d\d-\d\d-\d\d\)", run), "run: make performance"
+
+
+def test_each_step_starts_with_at_most_45_percent_of_the_cpu_of_ordinary_imports() -> None:
+    rows = [line.split() for line in read_page(PAGE.read_text())["cold start"].splitlines()]
+    shares = {row[0]: int(row[3].rstrip("%")) for row in rows if row[0] in ALL_STEPS}
+    assert [*shares] == [*ALL_STEPS]
+    assert max(shares.values()) <= 45
 
 
 def test_a_page_without_a_marker_for_the_output_is_an_error() -> None:

@@ -128,6 +128,26 @@ def test_an_error_of_google_with_odd_fields_keeps_what_can_be_read(call: Call, f
     assert "may not" in error.message
 
 
+class Elsewhere:
+    """A server that redirects all requests to another one."""
+
+    def __init__(self) -> None:
+        self.requests: list[str] = []
+
+    def handle(self, request: Request) -> Response:
+        self.requests.append(request.method)
+        return Response(307, {"Location": "https://elsewhere.test/"}, b"<html>Moved</html>")
+
+
+def test_a_redirect_is_not_followed() -> None:
+    server = Elsewhere()
+    clients = Clients("http://compute.test", prepare=lambda one: mount(one, server))
+    with pytest.raises(CallError) as raised:
+        Gce(clients, lambda: 30.0).insert_mig("p", "us-east5-b", {"name": "tng-a"}, "")
+    assert (raised.value.kind, raised.value.http) == (ErrorKind.TRANSIENT, 0)
+    assert server.requests == ["POST"]
+
+
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Raw, Cluster]]:
     server = Raw()
