@@ -62,9 +62,7 @@ async def _run(settings: WebhookSettings, certificate: Certificate) -> None:
     _LOG.info("ended")
 
 
-async def _drain(
-    going: asyncio.Event, webhook: Webhook, drain_s: float, stop: asyncio.Event
-) -> None:
+async def _drain(going: asyncio.Event, webhook: Webhook, drain_s: int, stop: asyncio.Event) -> None:
     await going.wait()
     _LOG.info("ending", drain_s=drain_s)
     webhook.stop_keep_alive()

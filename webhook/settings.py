@@ -1,4 +1,4 @@
-"""The webhook's settings: flags, or environment variables of the same meaning.
+"""The webhook's settings: environment variables.
 
 The names and defaults of gke-tpu-env-injector work: its flags ``--tls-cert-file``,
 ``--tls-key-file`` and ``--verbose``, and its variables ``GTEI_TLS_CERT_FILE``, ``GTEI_TLS_KEY_FILE``
@@ -6,7 +6,6 @@ and ``GTEI_VERBOSE``. A flag beats a variable.
 """
 
 import argparse
-import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,14 +23,14 @@ _LABEL_VALUE = re.compile(r"([A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)?")
 
 @dataclass(frozen=True)
 class WebhookSettings:
-    """Where the certificate and its key are, where to listen and for how long after SIGTERM, how to
-    inject and to admit Jobs."""
+    """Where the certificate and its key are, where to listen (an empty host: everywhere, port 0: any
+    free one) and for how long after SIGTERM, how to inject and to admit Jobs."""
 
     certificate: Path
     key: Path
     host: str
     port: int
-    drain_s: float
+    drain_s: int
     is_verbose: bool
     injection: InjectionSettings
     admission: AdmissionSettings
@@ -59,38 +58,26 @@ def read_settings(arguments: Sequence[str], environment: Mapping[str, str]) -> W
         help="its key (GTEI_TLS_KEY_FILE; %(default)s)",
     )
     parser.add_argument(
-        "--host", default=variables.get("HOST"), help="the address to listen on (HOST; all)"
-    )
-    parser.add_argument(
-        "--port",
-        type=int,
-        default=variables.get("PORT") or "8443",
-        help="the port to listen on, 0 for any free port (PORT; 8443)",
-    )
-    parser.add_argument(
-        "--drain-seconds",
-        type=_read_seconds,
-        default=variables.get("DRAIN_SECONDS") or "10",
-        metavar="SECONDS",
-        help="how long to serve after SIGTERM (DRAIN_SECONDS; 10)",
-    )
-    parser.add_argument(
         "--verbose",
         action="store_true",
         default=variables.get("GTEI_VERBOSE").lower() in TRUE_WORDS,
         help="log every review, not only those with a patch, a warning or a refusal (GTEI_VERBOSE)",
     )
     options = parser.parse_args(arguments)
-    return WebhookSettings(
+    settings = WebhookSettings(
         certificate=options.tls_cert_file,
         key=options.tls_key_file,
-        host=options.host,
-        port=options.port,
-        drain_s=options.drain_seconds,
+        host=variables.get("HOST"),
+        port=read_number(variables, "PORT", 8443, range(65536), "a port, 0 to 65535"),
+        drain_s=read_number(
+            variables, "DRAIN_SECONDS", 10, range(10**6), "a whole number of seconds"
+        ),
         is_verbose=options.verbose,
         injection=read_injection(environment),
         admission=read_admission(environment),
     )
+    variables.check()
+    return settings
 
 
 def read_injection(environment: Mapping[str, str]) -> InjectionSettings:
@@ -120,13 +107,3 @@ def read_admission(environment: Mapping[str, str]) -> AdmissionSettings:
 
 def _read_flag(variables: Variables, name: str) -> bool:
     return variables.match(name, "true or false", _FLAG, "false") == "true"
-
-
-def _read_seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = math.nan
-    if not math.isfinite(seconds) or seconds < 0:
-        raise argparse.ArgumentTypeError(f"{text!r} must be a number of seconds, 0 or more")
-    return seconds

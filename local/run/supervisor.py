@@ -448,9 +448,10 @@ class Supervisor:
         write_private(key, pair.key_pem)
         (port,) = find_free_ports(1)
         self._webhook_url = url = f"https://{LOOPBACK}:{port}"
-        command = [sys.executable, "-m", "webhook", f"--host={LOOPBACK}", f"--port={port}"]
-        command += [f"--tls-cert-file={certificate}", f"--tls-key-file={key}", "--drain-seconds=0"]
+        command = [sys.executable, "-m", "webhook"]
+        command += [f"--tls-cert-file={certificate}", f"--tls-key-file={key}"]
         environment = {"PATH": os.defpath, "PYTHONUNBUFFERED": "1"}
+        environment |= {"HOST": LOOPBACK, "PORT": str(port), "DRAIN_SECONDS": "0"}
         yield Subprocess("inject_env", command, environment, f"{url}/readyz")
 
     def _relay(self, port: int) -> Subprocess:

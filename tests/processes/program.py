@@ -8,9 +8,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import MappingProxyType
 
 import psutil
 
@@ -23,7 +24,14 @@ TIMEOUT_S = 240.0
 class Program:
     """``python -m <module>``. Its temporary files are in ``folder``, by which its children are found."""
 
-    def __init__(self, folder: Path, module: str, *arguments: str, root: Path = ROOT) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        module: str,
+        *arguments: str,
+        root: Path = ROOT,
+        environment: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         self._folder = folder
         self._path = folder / "output"
         (folder / "tmp").mkdir(parents=True)
@@ -31,7 +39,12 @@ class Program:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", module, *arguments],
                 cwd=root,
-                env={**os.environ, "TMPDIR": str(folder / "tmp"), "PYTHONUNBUFFERED": "1"},
+                env={
+                    **os.environ,
+                    "TMPDIR": str(folder / "tmp"),
+                    "PYTHONUNBUFFERED": "1",
+                    **environment,
+                },
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,

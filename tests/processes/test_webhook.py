@@ -36,11 +36,9 @@ def running(folder: Path, drain_seconds: str) -> Iterator[tuple[Program, ssl.SSL
     program = Program(
         folder / "run",
         "webhook",
-        f"--host={LOOPBACK}",
-        "--port=0",
         f"--tls-cert-file={folder}/tls.crt",
         f"--tls-key-file={folder}/tls.key",
-        f"--drain-seconds={drain_seconds}",
+        environment={"HOST": LOOPBACK, "PORT": "0", "DRAIN_SECONDS": drain_seconds},
     )
     try:
         program.wait_for_output('"started"')
@@ -68,7 +66,7 @@ def test_after_sigterm_reviews_are_answered_and_connections_closed(tmp_path: Pat
 
 
 def test_the_webhook_ends_after_the_drain_time(tmp_path: Path) -> None:
-    with running(tmp_path, "0.1") as (program, _):
+    with running(tmp_path, "0") as (program, _):
         assert program.stop(signal.SIGTERM) == 0
         assert '"ended"' in program.output
 
@@ -80,6 +78,6 @@ def test_the_drain_time_is_shorter_than_the_grace_period_of_the_deployment() -> 
     pod = deployment["spec"]["template"]["spec"]
     (container,) = pod["containers"]
     variables = {one["name"]: one["value"] for one in container.get("env", [])}
-    drain_s = read_settings(container["args"], variables).drain_s
+    drain_s = read_settings(container.get("args", []), variables).drain_s
     assert drain_s >= 5
     assert drain_s + LAST_ANSWERS_S < pod["terminationGracePeriodSeconds"]

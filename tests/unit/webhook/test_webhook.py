@@ -258,8 +258,8 @@ def test_a_missing_certificate_is_reported(tmp_path: Path) -> None:
         ([], {}, ("/etc/tls/tls.crt", "/etc/tls/tls.key", 8443, False)),
         ([], {"GTEI_TLS_CERT_FILE": "/a", "GTEI_TLS_KEY_FILE": "/b", "GTEI_VERBOSE": "true", "PORT": "443"},
          ("/a", "/b", 443, True)),
-        (["--tls-cert-file", "/c", "--tls-key-file=/d", "--verbose", "--port", "1"],
-         {"GTEI_TLS_CERT_FILE": "/a"}, ("/c", "/d", 1, True)),
+        (["--tls-cert-file", "/c", "--tls-key-file=/d", "--verbose"],
+         {"GTEI_TLS_CERT_FILE": "/a"}, ("/c", "/d", 8443, True)),
     ],
 )  # fmt: skip
 def test_the_flags_and_variables_of_gke_tpu_env_injector_are_supported(
@@ -269,14 +269,17 @@ def test_the_flags_and_variables_of_gke_tpu_env_injector_are_supported(
     assert (str(read.certificate), str(read.key), read.port, read.is_verbose) == expected
 
 
-@pytest.mark.parametrize("text", ["-1", "soon", "inf", "nan"])
-def test_an_invalid_drain_time_is_an_error(text: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        read_settings([], {"DRAIN_SECONDS": text})
-    assert (
-        f"--drain-seconds: '{text}' must be a number of seconds, 0 or more"
-        in capsys.readouterr().err
-    )
+@pytest.mark.parametrize(
+    "name, text, meaning",
+    [
+        *(("DRAIN_SECONDS", text, "a whole number of seconds") for text in ("-1", "soon", "0.5")),
+        ("PORT", "65536", "a port, 0 to 65535"),
+    ],
+)
+def test_an_invalid_number_is_an_error(name: str, text: str, meaning: str) -> None:
+    with pytest.raises(SettingsError) as raised:
+        read_settings([], {name: text})
+    assert str(raised.value) == f"{name}={text!r} is wrong: it must be {meaning}"
 
 
 @pytest.mark.parametrize(
