@@ -6,19 +6,9 @@ The life of a TPUNodeGroup is `create_resources`, `inject_token`, `approve_join`
 `report_leaks` run at intervals.
 
 The docstring of a folder has the step's triggers and what it does; the constant ``STEP`` names its
-functions. `shared.frame.step` calls them in this order:
-
-1. ``open`` builds the work: trigger, time, ports, and the object, if the trigger names one.
-2. ``observe`` reads. Its result is a dataclass.
-3. ``decide`` is pure: from the observation and the time to a `shared.frame.plan.Plan`, whose docstring
-   says in which order the actions are executed and what an error of an action ends.
-4. ``recover`` gets the `CallError` that has ended ``observe`` or the plan. It returns a plan, mostly one
-   that reports an environment error on the object, or ``None``. If several objects have failed, it gets
-   one of their errors, if possible one that is retried; with ``recovers_each`` it gets each of them.
-5. ``give_up`` gets the error of a rate limit, and the transient error, or the crash, of the last attempt
-   (a resync has one attempt):
-   its plan records the error in the status (``retries``) or as an Event. A resync without errors removes
-   this entry; inject_token removes its own.
+functions. `shared.frame.step.Step` says what each of them does: ``open``, ``observe``, ``decide``, and
+for errors ``recover`` and ``give_up``. `shared.frame.plan.Plan` says in which order the actions of a
+decision are executed, and what an error of one ends.
 
 The frame handles an error for which ``recover`` has no plan:
 

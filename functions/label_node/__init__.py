@@ -11,9 +11,7 @@ Triggers:
 The words of this folder, in reading order:
 
 1. A VM is a *member* if the MIG's list of its members has it. Others with such a name are reported.
-2. A Node *matches* a member (`membership.is_match`) if its providerID is the VM's, its name up to the
-   first dot is the VM's name, and it is not stale. The VM must have got a token of ours, unless VMs join
-   by other means.
+2. A Node *matches* a member if it runs on it (`membership.is_match`).
 3. A Node is *stale* (`membership.is_stale`) if it remains from an earlier VM with this VM's name.
 4. The *proof* of a match is the VM's id in a label of the Node, which a kubelet cannot write. If a VM is
    not read, a Node with proof counts as matching. If it is read again, the Node must still match, but

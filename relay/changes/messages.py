@@ -5,21 +5,7 @@ Pure: no I/O, no clock, no randomness. The daemon passes changes to `Outbox.chan
 published to `Outbox.returned`. A message is only a trigger, so an unnecessary one is harmless; the last
 change must never be lost.
 
-======================================================  ==================
-change                                                  step
-======================================================  ==================
-group appeared; its generation, pause, resource-name    create_resources
-label or owning finalizers changed
-its deletionTimestamp appeared; its finalizers changed  tear_down
-while it is being deleted
-Node of a group appeared, was deleted, became Ready     label_node
-with all its chips or is no longer; its labels or its
-providerID changed; a group appeared that Nodes claim
-request for a kubelet's certificate by a token of ours  approve_join
-appeared, or another approver has approved it
-Pod waits for a slice, or for another                   provision_slice
-JobSet completed, failed or deleted; its Job completed  release_slice
-======================================================  ==================
+docs/reference/relay.md lists which change triggers which step.
 
 After a start the state decides instead of the changes, because the relay may have missed some. A settled
 group is not reported, so a restart publishes nothing while all groups are settled.

@@ -204,13 +204,15 @@ class Step(Generic[WorkT, ObservedT]):
 
     ``open`` builds the work for a trigger, or raises `NothingToDo`. Its second argument is false when
     the step observes again.
-    ``observe`` reads (I/O). ``decide`` is pure.
-    ``recover`` returns a plan for a call that failed; ``None`` leaves the error to the frame.
+    ``observe`` reads (I/O). Its result is a dataclass. ``decide`` is pure.
+    ``recover`` returns a plan for a call of ``observe`` or of the plan that failed, mostly a report of
+    an environment error on the object; ``None`` leaves the error to the frame. If several objects have
+    failed, it gets one of their errors, if possible one that is retried.
     ``recovers_each``: ``recover`` gets the error of each object of a plan, not only one of them, and
     its plan replaces the rest of that object's actions.
     ``give_up`` returns a plan that reports a transient error, or a crash, when only the sweep retries:
-    at the last attempt, or because of a rate limit. If that fails, or if it returns ``None``, because
-    no sweep reports what the message is about, the message is retried all the same.
+    at the last attempt (a resync has one), or because of a rate limit. If that fails, or if it returns
+    ``None``, because no sweep reports what the message is about, the message is retried all the same.
     ``snapshot``: the rules by which observed values are written to the log; ``None``: they are not.
     ``only_triggers``: the step only publishes messages. It does so even if `Runtime.find_refusal` has a
     reason why no step may do anything, and its outcome names that.
