@@ -18,7 +18,7 @@ from relay import metrics
 from relay.changes.fingerprints import TRUE, GroupKey, has_identity
 from relay.kinds import Change
 from relay.metrics import CreationPhase, GroupState
-from shared.base.documents import read_mapping, read_mappings, read_number, read_text
+from shared.base.documents import find_condition, read_mapping, read_number, read_text
 from shared.base.timestamps import guess_time
 
 MAX_COUNT = 100_000
@@ -50,7 +50,7 @@ class GroupRecord:
 def read_record(raw: Mapping[str, Any]) -> GroupRecord:
     """The record of a TPUNodeGroup. Malformed fields count as absent."""
     metadata, status = read_mapping(raw, "metadata"), read_mapping(raw, "status")
-    ready = _find_condition(status, "Ready")
+    ready = find_condition(status, "Ready")
     state, reason = GroupState.NOT_READY, read_text(ready, "reason") or metrics.NOT_REPORTED
     since = guess_time(ready.get("lastTransitionTime") or metadata.get("creationTimestamp"))
     if deletion := metadata.get("deletionTimestamp"):
@@ -90,7 +90,7 @@ def read_phases(raw: Mapping[str, Any]) -> Mapping[CreationPhase, float]:
     has_mig = mig.get("state") == "Ready"
     ends = {CreationPhase.RESOURCES: guess_time(mig.get("since")) if has_mig else None}
     for phase, kind in _PHASE_ENDS:
-        condition = _find_condition(status, kind)
+        condition = find_condition(status, kind)
         is_true = read_text(condition, "status") == TRUE
         ends[phase] = guess_time(condition.get("lastTransitionTime")) if is_true else None
     boundaries = [created]
@@ -178,10 +178,6 @@ class GroupMetrics:
 def _key(raw: Mapping[str, Any]) -> GroupKey:
     metadata = read_mapping(raw, "metadata")
     return read_text(metadata, "namespace"), read_text(metadata, "name")
-
-
-def _find_condition(status: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
-    return next((one for one in read_mappings(status, "conditions") if one.get("type") == kind), {})
 
 
 def _limit(count: int) -> int:

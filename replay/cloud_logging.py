@@ -1,7 +1,6 @@
 """The tool's port to Cloud Logging: entries in the JSON that a log sink publishes."""
 
 import json
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,6 +10,7 @@ from replay.errors import as_call_errors
 from shared.base.names import topic_id
 from shared.ports.error_reasons import ErrorKind
 from shared.ports.errors import About, CallError
+from shared.ports.pubsub import open_client
 from shared.settings import Settings
 from shared.triggers import routes
 
@@ -63,16 +63,10 @@ class CloudLogging:
 
     @cached_property
     def _client(self) -> Any:
-        from google.cloud.logging_v2.services import logging_service_v2
-        from google.cloud.logging_v2.services.logging_service_v2 import transports
+        from google.cloud.logging_v2.services import logging_service_v2 as service
 
-        transport = None
-        if emulator := os.environ.get("LOGGING_EMULATOR_HOST"):
-            import grpc
-
-            channel = grpc.insecure_channel(emulator)
-            transport = transports.LoggingServiceV2GrpcTransport(channel=channel)
-        return logging_service_v2.LoggingServiceV2Client(transport=transport)
+        transport = service.transports.LoggingServiceV2GrpcTransport
+        return open_client(service.LoggingServiceV2Client, transport, "LOGGING_EMULATOR_HOST")
 
 
 def from_functions(settings: Settings) -> str:

@@ -1,6 +1,5 @@
 """The tool's port to Pub/Sub's subscriptions: pull, acknowledge, and one that lives for a recording."""
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from typing import Any
 
 from replay.errors import as_call_errors
 from shared.ports.errors import About
+from shared.ports.pubsub import EMULATOR, open_client
 
 PULL_S = 3.0
 """How long a pull waits for messages."""
@@ -107,12 +107,6 @@ class Subscriptions:
     @cached_property
     def _client(self) -> Any:
         from google.pubsub_v1.services import subscriber
-        from google.pubsub_v1.services.subscriber import transports
 
-        transport = None
-        if emulator := os.environ.get("PUBSUB_EMULATOR_HOST"):
-            import grpc
-
-            channel = grpc.insecure_channel(emulator)
-            transport = transports.SubscriberGrpcTransport(channel=channel)
-        return subscriber.SubscriberClient(transport=transport)
+        transport = subscriber.transports.SubscriberGrpcTransport
+        return open_client(subscriber.SubscriberClient, transport, EMULATOR)

@@ -50,20 +50,14 @@ class Report:
         # The holder of a token chooses the words of a denial.
         cause = "" if self.outcome == DENIED else self.note
         key = f"{request.token_vm or request.token_id}: {cause}"
+        event = Event(f"Join{self.outcome}", text, is_warning=True, key=key)
         with work.best_effort():
-            event = Event(f"Join{self.outcome}", text, is_warning=True, key=key)
             is_new = work.cluster.emit_once(self.about, event, work.now)
-        fields = {
-            "group": self.group,
-            "vm": request.token_vm,
-            "request": request.name,
-            "node": self.node,
-        }
-        decision = f"Join{self.outcome}"
-        fields |= {"step": routes.APPROVE_JOIN, "decision": decision, "note": self.note}
         write = work.log.warning if self.outcome == NOT_APPROVED else work.log.error
+        fields = {"group": self.group, "vm": request.token_vm, "request": request.name}
         if is_new:
-            write(f"approve_join: {decision}", **fields)
+            fields |= {"node": self.node, "decision": event.reason, "note": self.note}
+            write(f"approve_join: {event.reason}", step=routes.APPROVE_JOIN, **fields)
 
     def describe(self) -> str:
         return f"report the signing request {self.request.name}: {self.outcome}"

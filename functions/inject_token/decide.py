@@ -10,8 +10,8 @@ from shared.base.names import VM_STARTED_KEY
 from shared.frame.plan import Action, Each, Plan, Send, plan_unread
 from shared.node_groups import readiness
 from shared.node_groups.actions import DeleteNode, RevokeToken
-from shared.node_groups.bootstrap import TOKEN_LIFE, join_metadata
-from shared.node_groups.membership import has_token_of_this_start
+from shared.node_groups.bootstrap import join_metadata
+from shared.node_groups.membership import find_token_of_this_start
 from shared.node_groups.node_group import NodeGroup
 from shared.node_groups.status import Type
 from shared.node_groups.work import WriteStatus, message_about
@@ -112,7 +112,7 @@ def _plan_injection(observed: ObservedVms, vm: Vm, now: datetime) -> Iterator[Ac
         ca_hash=observed.ca_hash,
         started=vm.instance.started,
     )
-    if token is vm.token and has_token_of_this_start(vm.instance, now):
+    if token is vm.token and find_token_of_this_start(vm.instance, now):
         del added[VM_STARTED_KEY]  # it is recorded, or was not known
     metadata = {**vm.instance.metadata, **added}
     if metadata != vm.instance.metadata:  # also after a rotation of the cluster's CA
@@ -137,7 +137,7 @@ def _plan_resync(observed: ObservedVms, now: datetime) -> Plan:
             continue
         waiting.append(name)
         is_expiring = token is None or token.expires - now < MIN_LEFT
-        is_unused = token is not None and now - (token.expires - TOKEN_LIFE) >= UNUSED_AFTER
+        is_unused = token is not None and now - token.given >= UNUSED_AFTER
         is_blocked = vm.node is not None and not vm.node.is_silent
         if (is_expiring or is_unused) and not is_blocked:
             to_inject.append(vm)

@@ -6,10 +6,10 @@ from datetime import timedelta
 from typing import Any
 
 from shared.base.names import CA_HASH_KEY, TOKEN_KEY
-from shared.node_groups.bootstrap import TOKEN_LIFE, Token, ca_hash, find_token, new_token
+from shared.node_groups.bootstrap import Token, ca_hash, find_token, new_token
 from shared.node_groups.membership import (
+    find_token_of_this_start,
     had_node,
-    has_token_of_this_start,
     is_stale,
     mark_members,
     may_match,
@@ -177,8 +177,8 @@ def _is_duplicate(work: GroupWork, instance: Instance) -> bool:
         return False
     if token is None:
         return work.gce.is_being_written(instance, work.now)
-    is_young = work.now - (token.expires - TOKEN_LIFE) < UNUSED_AFTER
-    return is_young and has_token_of_this_start(instance, work.now)
+    is_young = work.now - token.given < UNUSED_AFTER
+    return is_young and find_token_of_this_start(instance, work.now) is not None
 
 
 def _find_node(work: GroupWork, group: NodeGroup, instance: Instance) -> dict[str, Any] | None:

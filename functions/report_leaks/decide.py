@@ -1,10 +1,11 @@
 """A log line for each leaked slice."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
-from functions.report_leaks.leaks import MAX_NAMED_VMS, Leak, render_message
+from functions.report_leaks.leaks import Leak, render_message, render_names
 from functions.report_leaks.observe import ObservedLeaks
 from shared.frame.plan import Plan, Work
 from shared.triggers import routes
@@ -20,46 +21,35 @@ NOT_ALL_SEEN = "NotAllSeen"
 
 @dataclass(frozen=True)
 class ReportLeak:
-    """Write an error about a leaked slice to the log."""
+    """Write a line about leaks to the log: an error about a slice, a warning about Nodes."""
 
-    leak: Leak
-
-    def apply(self, work: Work) -> None:
-        leak = self.leak
-        work.log.error(
-            f"report_leaks: {LEAKED}",
-            step=routes.REPORT_LEAKS,
-            decision=LEAKED,
-            group=leak.group,
-            slice=leak.name,
-            project=leak.project,
-            vms=len(leak.vms),
-            note=f"{render_message(leak)} {SEE_COMMANDS}",
-        )
-
-    def describe(self) -> str:
-        return f"report the leaked slice {self.leak.name}"
-
-
-@dataclass(frozen=True)
-class ReportNodes:
-    """Write a warning about Nodes without a group to the log."""
-
-    nodes: tuple[str, ...]
+    decision: str
+    about: str
+    fields: Mapping[str, Any]
 
     def apply(self, work: Work) -> None:
-        names, more = ", ".join(self.nodes[:MAX_NAMED_VMS]), len(self.nodes) - MAX_NAMED_VMS
-        work.log.warning(
-            f"report_leaks: {NODES_LEFT}",
-            step=routes.REPORT_LEAKS,
-            decision=NODES_LEFT,
-            nodes=len(self.nodes),
-            note=f"No TPUNodeGroup has the Nodes {names}{f' and {more} more' if more > 0 else ''}. They "
-            f"stay until you delete them, and remove their finalizers. {SEE_COMMANDS}",
-        )
+        write = work.log.error if self.decision == LEAKED else work.log.warning
+        fields = {"step": routes.REPORT_LEAKS, "decision": self.decision, **self.fields}
+        write(f"report_leaks: {self.decision}", **fields)
 
     def describe(self) -> str:
-        return f"report {len(self.nodes)} Nodes without a group"
+        return f"report {self.about}"
+
+
+def _report_leak(leak: Leak) -> ReportLeak:
+    note = f"{render_message(leak)} {SEE_COMMANDS}"
+    named = {"group": leak.group, "slice": leak.name, "project": leak.project}
+    about = f"the leaked slice {leak.name}"
+    return ReportLeak(LEAKED, about, {**named, "vms": len(leak.vms), "note": note})
+
+
+def _report_nodes(nodes: Sequence[str]) -> ReportLeak:
+    note = (
+        f"No TPUNodeGroup has the Nodes {render_names(nodes)}. They stay until you delete them, and "
+        f"remove their finalizers. {SEE_COMMANDS}"
+    )
+    about = f"{len(nodes)} Nodes without a group"
+    return ReportLeak(NODES_LEFT, about, {"nodes": len(nodes), "note": note})
 
 
 def decide(observed: ObservedLeaks, _now: datetime) -> Plan:
@@ -67,8 +57,8 @@ def decide(observed: ObservedLeaks, _now: datetime) -> Plan:
 
     No error is raised: a retry would report again, and most errors last.
     """
-    reports = tuple(map(ReportLeak, observed.leaks))
-    nodes = (ReportNodes(observed.nodes),) if observed.nodes else ()
+    reports = tuple(map(_report_leak, observed.leaks))
+    nodes = (_report_nodes(observed.nodes),) if observed.nodes else ()
     outcome = NOT_ALL_SEEN if observed.unseen else "NoLeaks"
     facts = {"resources": observed.resources, "leaks": len(reports)}
     if observed.left:

@@ -7,7 +7,7 @@ that is in another project, zone or region. All functions are pure.
 
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -117,11 +117,15 @@ def find_nodes_without_group(
     return tuple(sorted(found))
 
 
+def render_names(names: Sequence[str]) -> str:
+    """The first of these names, and how many more there are."""
+    shown, more = ", ".join(names[:MAX_NAMED_VMS]), len(names) - MAX_NAMED_VMS
+    return f"{shown} and {more} more" if more > 0 else shown
+
+
 def render_message(leak: Leak) -> str:
     """The remaining resources in words."""
-    vms, more = ", ".join(leak.vms[:MAX_NAMED_VMS]), len(leak.vms) - MAX_NAMED_VMS
-    vms += f" and {more} more" if more > 0 else ""
-    with_vms = f" with {len(leak.vms)} VMs ({vms})" if leak.vms else ""
+    with_vms = f" with {len(leak.vms)} VMs ({render_names(leak.vms)})" if leak.vms else ""
     left = ", ".join(
         f"{_NOUNS[one.kind]} {one.name}{with_vms if one.kind == MIGS else ''}"
         for one in leak.resources

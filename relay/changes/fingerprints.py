@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from shared.base import names
-from shared.base.documents import read_list, read_mapping, read_mappings, read_number, read_text
+from shared.base.documents import find_condition, read_list, read_mapping, read_number, read_text
 from shared.triggers.message import Cause
 
 GroupKey = tuple[str, str]
@@ -107,7 +107,7 @@ def fingerprint_group(raw: Mapping[str, Any]) -> GroupFingerprint:
         ),
         deleting=bool(read_text(metadata, "deletionTimestamp")),
         observed_generation=read_number(status, "observedGeneration"),
-        ready=_ready_status(status),
+        ready=read_text(find_condition(status, "Ready"), "status"),
         nodes_ready=read_number(read_mapping(status, "nodeSummary"), "ready"),
         node_count=read_number(read_mapping(raw, "spec"), "nodeCount"),
     )
@@ -123,7 +123,7 @@ def fingerprint_node(raw: Mapping[str, Any]) -> NodeFingerprint:
         name=name,
         uid=read_text(metadata, "uid"),
         claims=claims,
-        ready=_ready_status(status),
+        ready=read_text(find_condition(status, "Ready"), "status"),
         tpu_capacity=str(read_mapping(status, "capacity").get(names.TPU_RESOURCE, "")),
         tpu_allocatable=str(read_mapping(status, "allocatable").get(names.TPU_RESOURCE, "")),
         provider_id=read_text(read_mapping(raw, "spec"), "providerID"),
@@ -252,8 +252,3 @@ def _is_taking_ownership(before: GroupFingerprint, after: GroupFingerprint) -> b
     return (
         before.paused == after.paused and gained <= {names.FINALIZER} and not lost and keeps_label
     )
-
-
-def _ready_status(status: Mapping[str, Any]) -> str:
-    conditions = read_mappings(status, "conditions")
-    return next((read_text(one, "status") for one in conditions if one.get("type") == "Ready"), "")

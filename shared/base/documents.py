@@ -82,6 +82,11 @@ def read_texts(holder: Document, key: str) -> dict[str, str]:
     return {name: one for name, one in read_mapping(holder, key).items() if isinstance(one, str)}
 
 
+def find_condition(status: Document, kind: str) -> Document:
+    """The condition of this type in a status; empty if there is none."""
+    return next((one for one in read_mappings(status, "conditions") if one.get("type") == kind), {})
+
+
 def read_number(holder: Document, key: str) -> int:
     """The whole number in a field."""
     value = holder.get(key)

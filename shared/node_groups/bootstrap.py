@@ -68,6 +68,11 @@ class Token:
         return self.expires.strftime("%Y-%m-%dT%H:%M:%SZ")
 
     @property
+    def given(self) -> datetime:
+        """When it was made."""
+        return self.expires - TOKEN_LIFE
+
+    @property
     def secret_name(self) -> str:
         """The name that Kubernetes requires for the token's Secret in kube-system."""
         return f"bootstrap-token-{self.id}"

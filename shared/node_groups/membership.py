@@ -19,7 +19,7 @@ from shared.base.names import (
 from shared.base.reasons import VM_LOSSES, Reason
 from shared.base.timestamps import CLOCKS_DIFFER_BY
 from shared.frame.plan import Work
-from shared.node_groups.bootstrap import TOKEN_LIFE, find_token
+from shared.node_groups.bootstrap import Token, find_token
 from shared.node_groups.node_group import NodeGroup
 from shared.node_groups.resources import machine_of
 from shared.node_groups.status import MAX_PENDING, Status, Type
@@ -82,17 +82,18 @@ def is_stale(group: NodeGroup, node: Node, instance: Instance) -> bool:
     return TOKEN_KEY not in instance.metadata and (is_proved_for_other or node.is_silent)
 
 
-def has_token_of_this_start(instance: Instance, now: datetime) -> bool:
-    """Whether the VM has got a token since its last start. A restarted VM may need another one.
+def find_token_of_this_start(instance: Instance, now: datetime) -> Token | None:
+    """The VM's token, if it has got one since its last start. A restarted VM may need another one.
 
     If the start was not known yet when the VM got its token, or an earlier version gave it the token,
     the time of the token decides, by another clock.
     """
     recorded, token = instance.metadata.get(VM_STARTED_KEY, ""), find_token(instance.metadata, now)
-    if token is None or instance.started is None:
-        return False
-    given = token.expires - TOKEN_LIFE + CLOCKS_DIFFER_BY
-    return recorded == instance.started.isoformat() if recorded else instance.started <= given
+    started = instance.started
+    if token is None or started is None:
+        return None
+    is_older = started <= token.given + CLOCKS_DIFFER_BY
+    return token if (recorded == started.isoformat() if recorded else is_older) else None
 
 
 def had_node_at(known: Status, instance: Instance, at: datetime, now: datetime) -> bool:
@@ -101,13 +102,12 @@ def had_node_at(known: Status, instance: Instance, at: datetime, now: datetime) 
 
     All VMs had Nodes later than the VM got its token, or the message is later, by the sender's clock.
     """
-    token = find_token(instance.metadata, now)
-    if token is None or not has_token_of_this_start(instance, now):
+    token = find_token_of_this_start(instance, now)
+    if token is None:
         return False
-    given = token.expires - TOKEN_LIFE
     joined = known.conditions.get(Type.NODES_JOINED)
-    had_all = joined is not None and joined.is_true and joined.since > given
-    return had_all or at > given + CLOCKS_DIFFER_BY
+    had_all = joined is not None and joined.is_true and joined.since > token.given
+    return had_all or at > token.given + CLOCKS_DIFFER_BY
 
 
 def had_node(group: NodeGroup, known: Status, instance: Instance, now: datetime) -> bool:
@@ -120,10 +120,10 @@ def had_node(group: NodeGroup, known: Status, instance: Instance, now: datetime)
     entry = next((one for one in known.pending if one.name == instance.name), None)
     started, joined = instance.started or instance.created, known.conditions.get(Type.NODES_JOINED)
     if group.spec.joins_with_tokens:
-        token = find_token(instance.metadata, now)
-        if token is None or not has_token_of_this_start(instance, now):
+        token = find_token_of_this_start(instance, now)
+        if token is None:
             return False
-        given = token.expires - TOKEN_LIFE  # by the clock of the status's times
+        given = token.given  # by the clock of the status's times
         started = max(started, given) if started is not None else given
         if entry is not None and entry.why == Reason.NODE_DELETED:
             return True

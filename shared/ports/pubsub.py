@@ -8,6 +8,7 @@ from typing import Any
 from shared.base.names import topic_id
 from shared.ports.errors import UNPARSABLE, About, CallError
 
+EMULATOR = "PUBSUB_EMULATOR_HOST"
 _PUBLISH_TIMEOUT_S = 10.0
 _MESSAGES_A_CALL = 1_000
 """Pub/Sub's limit of messages in one request."""
@@ -64,13 +65,16 @@ class Topics:
 
 
 def _make_publisher() -> Any:
-    from google.pubsub_v1.services.publisher import PublisherClient
+    from google.pubsub_v1.services.publisher import PublisherClient, transports
 
-    emulator = os.environ.get("PUBSUB_EMULATOR_HOST")
+    return open_client(PublisherClient, transports.PublisherGrpcTransport, EMULATOR)
+
+
+def open_client(client: Any, transport: Any, variable: str) -> Any:
+    """A client of Google's libraries; one of the emulator that this variable names, if it is set."""
+    emulator = os.environ.get(variable)
     if not emulator:
-        return PublisherClient()
+        return client()
     import grpc
-    from google.pubsub_v1.services.publisher.transports import PublisherGrpcTransport
 
-    channel = grpc.insecure_channel(emulator)
-    return PublisherClient(transport=PublisherGrpcTransport(channel=channel))
+    return client(transport=transport(channel=grpc.insecure_channel(emulator)))

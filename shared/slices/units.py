@@ -11,7 +11,14 @@ from datetime import datetime
 from enum import StrEnum
 
 from shared.base import names
-from shared.base.documents import Document, read_mapping, read_mappings, read_text, read_texts
+from shared.base.documents import (
+    Document,
+    find_condition,
+    read_mapping,
+    read_mappings,
+    read_text,
+    read_texts,
+)
 from shared.base.fields import is_yes
 from shared.base.pods import CONTAINER_LISTS, count_chips, find_controller
 from shared.base.slice_names import job_key, slice_name
@@ -201,24 +208,15 @@ def waits(pod: Document) -> Demand | None:
 def find_wait_start(demand: Demand) -> datetime:
     """When the scheduler first reported that the Pod is unschedulable; the creation of one that it holds
     and that has no condition."""
-    conditions = read_mappings(read_mapping(demand.raw, "status"), "conditions")
-    times = (
-        condition.get("lastTransitionTime")
-        for condition in conditions
-        if condition.get("type") == "PodScheduled"
-    )
+    scheduled = find_condition(read_mapping(demand.raw, "status"), "PodScheduled")
     created = demand.raw["metadata"]["creationTimestamp"]
-    return guess_time(next(times, None)) or parse_time(created)
+    return guess_time(scheduled.get("lastTransitionTime")) or parse_time(created)
 
 
 def is_unschedulable(status: Document) -> bool:
     """Whether the scheduler reports that a Pod fits no Node."""
-    return any(
-        condition.get("type") == "PodScheduled"
-        and condition.get("status") == "False"
-        and condition.get("reason") == "Unschedulable"
-        for condition in read_mappings(status, "conditions")
-    )
+    scheduled = find_condition(status, "PodScheduled")
+    return (scheduled.get("status"), scheduled.get("reason")) == ("False", "Unschedulable")
 
 
 def is_held(pod: Document) -> bool:
@@ -230,7 +228,7 @@ def is_held(pod: Document) -> bool:
         bool(read_mapping(spec, "schedulingGroup"))
         and not spec.get("schedulingGates")
         and not spec.get("nodeName")
-        and all(one.get("type") != "PodScheduled" for one in read_mappings(status, "conditions"))
+        and not find_condition(status, "PodScheduled")
     )
 
 

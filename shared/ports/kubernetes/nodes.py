@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from shared.base.documents import find_condition
 from shared.base.names import (
     BOOT_ID_LABEL,
     CORRECTIONS_KEY,
@@ -86,9 +87,7 @@ class Node:
 def parse_node(raw: Mapping[str, Any]) -> Node:
     """Parse a Node from the API server."""
     metadata, spec, status = raw["metadata"], raw.get("spec") or {}, raw.get("status") or {}
-    ready: Mapping[str, str] = next(
-        (entry for entry in status.get("conditions") or () if entry.get("type") == "Ready"), {}
-    )
+    ready = find_condition(status, "Ready")
     is_ready = ready.get("status") == "True"
     changed = ready.get("lastTransitionTime")
     boot_id = str((status.get("nodeInfo") or {}).get("bootID") or "")

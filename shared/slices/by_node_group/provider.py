@@ -5,7 +5,13 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from shared.base.documents import read_mapping, read_mappings, read_number, read_text
+from shared.base.documents import (
+    find_condition,
+    read_mapping,
+    read_mappings,
+    read_number,
+    read_text,
+)
 from shared.base.fields import is_yes
 from shared.base.names import KIND, PAUSED_ANNOTATION
 from shared.base.reasons import ORDER, VM_LOSSES, Reason, find_advice
@@ -224,8 +230,7 @@ def _find_loss_time(raw: Mapping[str, Any], reason: str) -> datetime | None:
 
 
 def _ready(raw: Mapping[str, Any]) -> Mapping[str, Any]:
-    conditions = (raw.get("status") or {}).get("conditions") or ()
-    return next((one for one in conditions if one.get("type") == "Ready"), {})
+    return find_condition(raw.get("status") or {}, "Ready")
 
 
 def _was_complete(raw: Mapping[str, Any]) -> bool:
