@@ -24,7 +24,7 @@ from shared.settings import TPU_NODE_GROUP
 from shared.slices.actions import CreateSlice, DeleteSlice
 from shared.slices.create_or_release import PHASES, find_phase
 from shared.slices.kinds import Leader, find_kind, find_leader
-from shared.slices.kinds.jobset import find_end
+from shared.slices.kinds.jobset import JOBSET as JOBSET_ROW
 from shared.slices.limits import PLACE
 from shared.slices.units import OPT_OUT, Need, has_opted_out, is_held, read_demand, waits
 from shared.slices.work import SliceWork, build_provider
@@ -86,7 +86,7 @@ def _describe_state(jobset: Mapping[str, Any] | None) -> str:
         return "no longer exists"
     if "deletionTimestamp" in jobset["metadata"]:
         return "is being deleted"
-    end = find_end(jobset)
+    end = JOBSET_ROW.find_end(jobset)
     return f"has ended ({end})" if end else "has not ended"
 
 

@@ -31,13 +31,10 @@ def add_condition(
     if waiting and error is not None and _may_concern(group, error, waiting):
         return known
     desired = group.spec.node_count
-    if done >= desired:
-        message = f"All {desired} VMs have a join token or have joined"
-        return known.with_condition(Type.TOKENS_INJECTED, True, "Injected", message, group, now)
-    message = f"{done} of {desired} VMs have a join token or have joined"
-    return known.with_condition(
-        Type.TOKENS_INJECTED, False, Reason.PROVISIONING, message, group, now
-    )
+    is_done, of_all = done >= desired, "VMs have a join token or have joined"
+    reason = "Injected" if is_done else Reason.PROVISIONING
+    message = f"All {desired} {of_all}" if is_done else f"{done} of {desired} {of_all}"
+    return known.with_condition(Type.TOKENS_INJECTED, is_done, reason, message, group, now)
 
 
 def end_error(group: NodeGroup, known: Status, vms: Sequence[str], now: datetime) -> Status:

@@ -18,19 +18,19 @@ def add_condition(found: Mig | None, group: NodeGroup, known: Status, now: datet
     """
     if not group.spec.is_bulk:
         return known
-    if known.counts.ready < known.counts.desired:
-        message = "The interconnect is checked when all nodes are ready"
-        return known.with_condition(
-            Type.INTERCONNECT_READY, None, "Incomplete", message, group, now
-        )
-    if found is None:
+    is_complete = known.counts.ready >= known.counts.desired
+    if is_complete and found is None:
         return known
-    before, states = known.conditions.get(Type.INTERCONNECT_READY), set(found.topologies.values())
+    before = known.conditions.get(Type.INTERCONNECT_READY)
+    states = {*found.topologies.values()} if found is not None else set()
     # A time far ahead is wrong.
     has_waited = before is not None and abs(now - before.since) >= UNKNOWN_AFTER
     was = before.reason if before is not None else ""
     status: bool | None = False
-    if states == {"ACTIVE"}:
+    if not is_complete:
+        status, reason = None, "Incomplete"
+        message = "The interconnect is checked when all nodes are ready"
+    elif states == {"ACTIVE"}:
         status, reason, message = True, "Active", "The interconnect between the chips is up"
     elif states:
         word = ", ".join(sorted(states))

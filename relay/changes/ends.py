@@ -1,6 +1,6 @@
 """The relay's cache of JobSets, and their ends. JobSets without TPU chips are not cached."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -42,7 +42,7 @@ class JobSetEnds:
         if not jobsets.requests_chips(raw):
             return
         is_deleted = "deletionTimestamp" in raw["metadata"]
-        end = jobsets.find_end(raw) or (Cause.DELETING if is_deleted else None)
+        end = jobsets.JOBSET.find_end(raw) or (Cause.DELETING if is_deleted else None)
         jobset = KnownJobSet(subject_of(raw, JOBSET_KIND), end, jobsets.count_completed(raw))
         before = self.known.get(jobset.subject.key)
         self.known[jobset.subject.key] = jobset
@@ -50,7 +50,7 @@ class JobSetEnds:
             self._report_gone(before, now)
             before = None
         has_ended_before = before is not None and before.end is not None
-        ended_at = find_transition_time(raw, jobsets.FINISHED)
+        ended_at = find_transition_time(raw, jobsets.JOBSET.finished)
         is_recent = ended_at is None or now - ended_at <= RECENT
         cause = jobset.end if not has_ended_before and (before or is_recent) else None
         if before is not None and jobset.completed > before.completed:
@@ -58,20 +58,11 @@ class JobSetEnds:
         if cause is not None:
             self._triggers.add(jobset.subject, routes.RELEASE_SLICE, Cause(cause), now)
 
-    def forget(self, raw: Mapping[str, Any], now: datetime) -> None:
+    def forget(self, key: tuple[str, str], now: datetime) -> None:
         """A JobSet was deleted."""
-        known = self.known.pop(subject_of(raw, JOBSET_KIND).key, None)
+        known = self.known.pop(key, None)
         if known is not None:
             self._report_gone(known, now)
-
-    def relist(self, raws: Iterable[Mapping[str, Any]], now: datetime) -> None:
-        """A new list of all JobSets."""
-        listed = set()
-        for raw in raws:
-            listed.add(subject_of(raw, JOBSET_KIND).key)
-            self.observe(raw, now)
-        for key in [key for key in self.known if key not in listed]:
-            self._report_gone(self.known.pop(key), now)
 
     def _report_gone(self, jobset: KnownJobSet, now: datetime) -> None:
         """Report the deletion of a JobSet that had not ended."""

@@ -20,7 +20,7 @@ from relay.changes import fingerprints
 from relay.changes.cache import ClusterCache
 from relay.changes.ends import JobSetEnds
 from relay.changes.fingerprints import GroupFingerprint, GroupKey, NodeFingerprint
-from relay.changes.pending import MessageSubject, OutgoingMessage, PendingTriggers
+from relay.changes.pending import MessageSubject, OutgoingMessage, PendingTriggers, subject_of
 from relay.changes.waiting import WaitingPods
 from relay.kinds import Change, WatchedKind
 from shared.base.documents import read_mapping
@@ -80,11 +80,11 @@ class Outbox:
             case "CertificateSigningRequest", _:
                 self._request_changed(object, now)
             case "Pod", "DELETED":
-                self.pods.forget(object)
+                self.pods.forget(subject_of(object, kind).key, now)
             case "Pod", _:
                 self.pods.observe(object, now)
             case "JobSet", "DELETED":
-                self.jobsets.forget(object, now)
+                self.jobsets.forget(subject_of(object, kind).key, now)
             case "JobSet", _:
                 self.jobsets.observe(object, now)
 
@@ -108,9 +108,9 @@ class Outbox:
                 for raw in objects:
                     self._request_changed(raw, now)
             case "Pod":
-                self.pods.relist(objects, now)
+                self._relist_workloads(self.pods, objects, now)
             case "JobSet":
-                self.jobsets.relist(objects, now)
+                self._relist_workloads(self.jobsets, objects, now)
         if first and kind in _GROUP_KINDS and self._listed.issuperset(_GROUP_KINDS):
             for group in self.cache.groups.values():
                 nodes = self.cache.list_claiming_nodes(group.resource_name)
@@ -179,6 +179,15 @@ class Outbox:
                 self._remember_node(node)
             else:
                 self._observe_node(node, now, live=False)
+
+    def _relist_workloads(
+        self, cache: WaitingPods | JobSetEnds, objects: list[Mapping[str, Any]], now: datetime
+    ) -> None:
+        for raw in objects:
+            cache.observe(raw, now)
+        listed = {subject_of(raw, "").key for raw in objects}
+        for key in [key for key in cache.known if key not in listed]:
+            cache.forget(key, now)
 
     def _observe_group(self, group: GroupFingerprint, now: datetime) -> None:
         before = self.cache.groups.get(group.key)

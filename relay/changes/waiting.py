@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -29,15 +29,15 @@ class WaitingPods:
         """``with_workloads``: all kinds are reported, not only those that need no switch."""
         self._triggers = triggers
         self._with_workloads = with_workloads
-        self._pods: dict[tuple[str, str], WaitingPod] = {}
+        self.known: dict[tuple[str, str], WaitingPod] = {}
 
     def count_by_kind(self) -> Mapping[str, int]:
         """The number of Pods that wait for a slice, by the kind of their unit."""
-        return Counter(pod.kind for pod in self._pods.values())
+        return Counter(pod.kind for pod in self.known.values())
 
     def is_obsolete(self, subject: MessageSubject) -> bool:
         """Whether a message about a Pod is obsolete."""
-        known = self._pods.get(subject.key)
+        known = self.known.get(subject.key)
         return known is None or known.subject != subject
 
     def observe(self, raw: Mapping[str, Any], now: datetime) -> None:
@@ -45,35 +45,22 @@ class WaitingPods:
         something else."""
         leader = find_leader(raw)
         if leader is None or not (self._with_workloads or leader.kind.is_always_on):
-            self.forget(raw)
+            self.forget(subject_of(raw, POD_KIND).key, now)
             return
         asked = leader.demand
         subject = MessageSubject(asked.namespace, asked.name, asked.uid, POD_KIND)
         wish = asked.labels, asked.annotations, asked.selector, asked.tolerations, asked.chips
         pod = WaitingPod(subject, leader.kind.name, hash(json.dumps(wish, sort_keys=True)))
-        before = self._pods.get(pod.subject.key)
+        before = self.known.get(pod.subject.key)
         if pod == before:
             return
         if before is not None and before.subject != pod.subject:
-            self._drop(before)
-        self._pods[pod.subject.key] = pod
+            self.forget(before.subject.key, now)
+        self.known[pod.subject.key] = pod
         self._triggers.add(pod.subject, routes.PROVISION_SLICE, Cause.UNSCHEDULABLE, now)
 
-    def forget(self, raw: Mapping[str, Any]) -> None:
-        """A Pod was deleted, or is no longer Pending."""
-        known = self._pods.get(subject_of(raw, POD_KIND).key)
+    def forget(self, key: tuple[str, str], _now: datetime) -> None:
+        """A Pod was deleted, or waits no longer."""
+        known = self.known.pop(key, None)
         if known is not None:
-            self._drop(known)
-
-    def relist(self, raws: Iterable[Mapping[str, Any]], now: datetime) -> None:
-        """A new list of all Pods that are watched."""
-        listed = set()
-        for raw in raws:
-            listed.add(subject_of(raw, POD_KIND).key)
-            self.observe(raw, now)
-        for known in [pod for key, pod in self._pods.items() if key not in listed]:
-            self._drop(known)
-
-    def _drop(self, pod: WaitingPod) -> None:
-        del self._pods[pod.subject.key]
-        self._triggers.drop(pod.subject, routes.PROVISION_SLICE)
+            self._triggers.drop(known.subject, routes.PROVISION_SLICE)

@@ -123,7 +123,7 @@ def read_slice(raw: Mapping[str, Any], now: datetime) -> Slice | None:
         return None
     annotations = raw["metadata"].get("annotations") or {}
     state, message, since = _read_state(raw)
-    status = raw.get("status") or {}
+    spec, status = read_mapping(raw, "spec"), raw.get("status") or {}
     return Slice(
         name=raw["metadata"]["name"],
         unit=unit,
@@ -134,8 +134,11 @@ def read_slice(raw: Mapping[str, Any], now: datetime) -> Slice | None:
         is_self_healing=not _is_lost(raw, since, now),
         release_after=guess_time(annotations.get(RELEASE_ANNOTATION)),
         since=since,
-        chips=_count_chips(raw),
-        place=read_place(read_mapping(raw, "spec")),
+        chips=count_chips(
+            read_text(read_mapping(spec, "instanceConfig"), "machineType"),
+            read_number(spec, "nodeCount"),
+        ),
+        place=read_place(spec),
         class_name=annotations.get(CLASS_ANNOTATION, ""),
         created=guess_time(raw["metadata"].get("creationTimestamp")),
         asked=guess_time(annotations.get(ASKED_AT)),
@@ -179,12 +182,6 @@ def _find_refusal(known: Status) -> tuple[Reason | None, str]:
                 find_advice(found.reason), ""
             ).strip()
     return None, ""
-
-
-def _count_chips(raw: Mapping[str, Any]) -> int:
-    spec = read_mapping(raw, "spec")
-    machine_type = read_text(read_mapping(spec, "instanceConfig"), "machineType")
-    return count_chips(machine_type, read_number(spec, "nodeCount"))
 
 
 def is_selected(raw: Mapping[str, Any], desired: DesiredSlice) -> bool:

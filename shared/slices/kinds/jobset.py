@@ -35,14 +35,6 @@ MAX_JOBS = 10_000
 """How many Jobs of one JobSet are compared by name: users can write billions of replicas."""
 NOT_SERVED = "NotServed"
 _REPLICATED_JOB = "jobset.sigs.k8s.io/replicatedjob-name"
-FINISHED = ("Completed", "Failed")
-"""The conditions of a JobSet that has ended."""
-
-
-def find_end(jobset: Mapping[str, Any]) -> str | None:
-    """``Completed`` or ``Failed`` if a JobSet has ended, otherwise ``None``."""
-    condition = find_true(jobset, FINISHED)
-    return str(condition["type"]) if condition else None
 
 
 def count_completed(jobset: Mapping[str, Any]) -> int:
@@ -90,7 +82,7 @@ class JobSetKind(UnitKind):
     api_version = f"{names.JOBSET_GROUP}/{names.JOBSET_VERSION}"
     is_always_on = True
     exclusive_topology = EXCLUSIVE_TOPOLOGY
-    finished = FINISHED
+    finished = ("Completed", "Failed")
 
     def claim(self, demand: Demand) -> Claim | None:
         """A Pod with JobSet's annotation and a controller, normally a Job. The first leads."""
@@ -154,7 +146,7 @@ class JobSetKind(UnitKind):
         wanted = {(unit.namespace, unit.member) for unit in units}
         jobs: dict[tuple[str, str], Document] = {}
         owners = [jobsets.get(key) for key in keys]
-        if any(one and not find_end(one) and count_completed(one) for one in owners):
+        if any(one and not self.find_end(one) and count_completed(one) for one in owners):
             with rules.best_effort():  # the end of a JobSet can be decided without its Jobs
                 for job in cluster.list_jobs(*only):
                     if _key(job) in wanted:  # of thousands, only these are kept in memory

@@ -173,12 +173,15 @@ class UnitKind:
             return UnitState(Need.OWNER_GONE, why, owner=owner, is_ending=True)
         if why := self.find_unneeded_reason(unit, owner):
             return build_state(owner, why)
-        since, after = find_suspension_time(owner), rules and rules.suspended_release
+        # A user or a queue has suspended it, so that it has no Pods.
+        is_suspended = read_mapping(owner, "spec").get("suspend") is True
+        since = find_transition_time(owner, ("Suspended",)) if is_suspended else None
+        after = rules and rules.suspended_release
         if rules and after and since is not None and rules.now - since >= after:
             minutes = int((rules.now - since) / timedelta(minutes=1))
             why = f"{shown} has been suspended for {minutes} minutes"
             return UnitState(Need.NOT_NEEDED, why, since + after, owner)
-        return UnitState(Need.SUSPENDED if is_suspended(owner) else Need.NEEDED, owner=owner)
+        return UnitState(Need.SUSPENDED if is_suspended else Need.NEEDED, owner=owner)
 
     def find_pod_violation(self, _demand: Demand, _unit: Unit) -> str:
         """What in the Pod's labels contradicts its unit; empty if nothing does, as where controllers
@@ -264,16 +267,6 @@ def find_true(document: Document, types: Sequence[str]) -> Document:
 def find_transition_time(document: Document, types: Sequence[str]) -> datetime | None:
     """When the first true condition of these types became true; ``None`` if that is unknown."""
     return guess_time(str(find_true(document, types).get("lastTransitionTime") or ""))
-
-
-def is_suspended(owner: Document) -> bool:
-    """Whether a user or a queue has suspended an owner, so that it has no Pods."""
-    return read_mapping(owner, "spec").get("suspend") is True
-
-
-def find_suspension_time(owner: Document) -> datetime | None:
-    """When a suspended owner was suspended; ``None`` if it is not, or the time is unknown."""
-    return find_transition_time(owner, ("Suspended",)) if is_suspended(owner) else None
 
 
 def find_fence_violation(kind: UnitKind, demand: Demand, unit: Unit) -> str:

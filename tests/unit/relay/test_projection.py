@@ -10,7 +10,7 @@ from relay.changes.fingerprints import fingerprint_group, fingerprint_node
 from relay.watching.projection import parse
 from shared.base.signing_requests import find_signing_request
 from shared.slices.kinds import find_leader
-from shared.slices.kinds.jobset import count_completed, find_end, requests_chips
+from shared.slices.kinds.jobset import JOBSET, count_completed, requests_chips
 from shared.slices.units import read_demand, waits
 from tests.unit.relay.objects import (
     Raw,
@@ -104,7 +104,7 @@ JOBSETS = {
 def test_every_field_of_a_jobset_that_is_read_is_kept(raw: Raw) -> None:
     after = projected(raw)
     assert after["metadata"]["uid"] == raw["metadata"]["uid"]
-    for read in (requests_chips, find_end, count_completed):
+    for read in (requests_chips, JOBSET.find_end, count_completed):
         assert read(after) == read(raw), read
 
 
