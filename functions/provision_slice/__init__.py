@@ -88,6 +88,9 @@ def recover(work: SliceWork, error: CallError) -> Plan | None:
         return None
     event = template.render(pod.wording, words)
     plan = Plan(outcome, first=(Emit(event, once=True),), note=str(error))
+    # The API server may reject a TPUNodeGroup, but no candidate refuses by that.
+    if is_creation and work.provider.is_gke:
+        plan = decide.plan_refused_call(plan, pod, error, work.now)
     if is_operation:
         return decide.add_resyncs(plan, observed, work.now, rejected=pod.desired.name)
     return plan

@@ -1,18 +1,35 @@
 """Decide about a waiting Pod's slice by the table of slices, and which Pods get a resync."""
 
+import re
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime
 
 from functions.provision_slice import observe, waiting
+from shared.base.reasons import find_advice
+from shared.base.timestamps import render_time
 from shared.frame.plan import Action, Emit, Plan
-from shared.slices import create_or_release
-from shared.slices.actions import AnySliceAction, CreateSlice, ReserveSlice, build_actions
+from shared.ports.errors import CallError
+from shared.ports.kubernetes.events import Event
+from shared.slices import candidates, create_or_release
+from shared.slices.actions import (
+    AnySliceAction,
+    CreateSlice,
+    ReserveSlice,
+    UpdateClass,
+    build_actions,
+)
 from shared.slices.kinds import Leader
 from shared.slices.provider import RELEASE_AFTER, NameConflict, Slice
 from shared.slices.units import find_wait_start
 from shared.slices.work import build_send
 from shared.triggers import routes
+from shared.triggers.message import POD_KIND
+
+_ON_THE_OWNER = (create_or_release.NEXT_CANDIDATE, create_or_release.EXHAUSTED)
+_MAX_WORDS = 300
+"""The characters of the cloud's words about one candidate in an Event."""
+_RESOURCE = re.compile(r"^([A-Za-z]+: )?(VM \S+ of )?projects/\S+: ")
 
 
 def decide(observed: observe.Observed, now: datetime) -> Plan:
@@ -43,10 +60,17 @@ def _plan_after_operation(observed: observe.ObservedOperation, now: datetime) ->
         return _plan_pod(observed.waiting_pod, now)
     if not observed.has_pod:
         return Plan("NoPod")
+    updates: tuple[Action, ...] = ()
+    if observed.waiting_pod is not None:
+        plan = _plan_pod(observed.waiting_pod, now)
+        if plan.outcome == "NextCandidate":
+            return plan
+        updates = tuple(one for one in plan.first if isinstance(one, UpdateClass))
     outcome = "CreationFailed" if event.has_failed else "CreationSucceeded"
     template = create_or_release.NOT_CREATED if event.has_failed else create_or_release.CREATED
     words = {"name": event.name, "failure": event.words}
-    return Plan(outcome, first=(Emit(template.render(observed.wording, words), once=True),))
+    event_of = Emit(template.render(observed.wording, words), once=True)
+    return Plan(outcome, first=(*updates, event_of))
 
 
 def add_resyncs(
@@ -63,7 +87,7 @@ def add_resyncs(
     ]
     left, selected = waiting.select_next(observed.others, changed, now, rejected=rejected)
     facts = {**plan.facts, "without_slice": left, "triggered": len(selected)}
-    return replace(plan, after=_build_resyncs(selected, now), facts=facts)
+    return replace(plan, after=(*plan.after, *_build_resyncs(selected, now)), facts=facts)
 
 
 def _plan_pod(observed: observe.ObservedPod | observe.ObservedImpossible, now: datetime) -> Plan:
@@ -85,6 +109,8 @@ def _plan_pod(observed: observe.ObservedPod | observe.ObservedImpossible, now: d
         is_in_use=bool(observed.users),
         is_paused=observed.is_paused,
         is_full=full is not None,
+        is_exhausted=observed.is_exhausted,
+        is_next_due=observed.move is not None,
     )
     words = {
         "limit": full.limit.shown[0].upper() + full.limit.shown[1:] if full else "",
@@ -96,6 +122,7 @@ def _plan_pod(observed: observe.ObservedPod | observe.ObservedImpossible, now: d
         "user": next(iter(observed.users), ""),
         "conflict": "",
         "failure": "",
+        **_describe_candidates(observed, now),
     }
     if isinstance(existing, NameConflict):
         words |= {"name": existing.name, "conflict": existing.description}
@@ -114,4 +141,83 @@ def _plan_pod(observed: observe.ObservedPod | observe.ObservedImpossible, now: d
     actions = build_actions(row, subject, words, observed.wording, now + RELEASE_AFTER)
     if row.action is create_or_release.SliceAction.CREATE and quota is not None:
         actions = (ReserveSlice(desired, quota), *actions)
-    return Plan(row.outcome, first=actions)
+    if row.event in _ON_THE_OWNER:
+        actions += _emit_on_owner(observed, row.event.render(observed.wording, words))
+    is_next = row.event is create_or_release.NEXT_CANDIDATE
+    changes = observed.move.changes if is_next and observed.move else observed.changes
+    of = observed.of
+    if of is None or candidates.apply(changes, of.refusals, now) == of.refusals:
+        return Plan(row.outcome, first=actions)
+    update = UpdateClass(of, changes)
+    if isinstance(existing, Slice) and existing.has_vms:  # it saves the next try a claim
+        return Plan(row.outcome, first=actions, best_effort=(update,))
+    is_written = existing is not None or row.action is create_or_release.SliceAction.CREATE
+    return Plan(row.outcome, first=(update, *actions) if is_written else actions)
+
+
+def plan_refused_call(
+    plan: Plan, observed: observe.ObservedPod, error: CallError, now: datetime
+) -> Plan:
+    """The plan after a creation that was rejected, with what is remembered of the candidate, and a
+    message about the Pod if another one may be asked."""
+    of, desired = observed.of, observed.desired
+    place, shape = desired.place, desired.shape
+    if of is None or error.reason not in candidates.REFUSALS:
+        return plan
+    asker = desired.asker
+    record = candidates.RecordRefusal(place, shape, asker, error.reason, error.message)
+    update = UpdateClass(of, (record,))
+    left = replace(of, refusals=candidates.apply((record,), of.refusals, now))
+    next_place = candidates.choose(left, observed.eligible, shape, asker, now)
+    if next_place is None:
+        return replace(plan, first=(update, *plan.first))
+    words = {"candidate": place.key, "size": desired.size, "next_": next_place.key}
+    event = create_or_release.NEXT_CANDIDATE.render(
+        observed.wording, {**words, "refusal": _cut(error.message)}
+    )
+    after = _build_resyncs([observed.leader], now)
+    first: tuple[Action, ...] = (update, Emit(event), *_emit_on_owner(observed, event))
+    return replace(plan, outcome="NextCandidate", first=first, after=after)
+
+
+def _emit_on_owner(observed: observe.ObservedPod, event: Event) -> tuple[Action, ...]:
+    """An Event also on the Pod's workload."""
+    owner = observed.owner or {}
+    is_pod = owner.get("kind") in (None, POD_KIND)
+    return () if is_pod else (Emit(event, about=owner, once=True),)
+
+
+def _describe_candidates(observed: observe.ObservedPod, now: datetime) -> dict[str, str]:
+    """The words of Events about candidates."""
+    of, move, existing = observed.of, observed.move, observed.existing
+    if of is None:
+        return {}
+    shape, keys = observed.desired.shape, [one.key for one in observed.eligible]
+    known = [
+        one
+        for one in of.refusals
+        if one.shape == shape and one.candidate in keys and one.until > now
+    ]
+    refusals = (f"{one.candidate}: {_cut(one.message)}" for one in known)
+    until = min((one.until for one in known), default=now)
+    waits = "; the last slices of this class waited {} (median), {} (90th percentile)"
+    words = {
+        "class_": of.shown,
+        "refusals": "; ".join(refusals),
+        "until": render_time(until),
+        "waits": waits.format(*of.waits) if of.waits[0] else "",
+    }
+    if move is None or not isinstance(existing, Slice) or existing.place is None:
+        return words
+    record = next((one for one in move.changes if isinstance(one, candidates.RecordRefusal)), None)
+    refusal = record.message if record else "the class does not have it any more"
+    moved = {"candidate": existing.place.key, "next_": move.place.key}
+    return {**words, **moved, "refusal": _cut(refusal)}
+
+
+def _cut(message: str) -> str:
+    """The beginning of a message without resource and advice, because Events are short."""
+    text = _RESOURCE.sub("", message)
+    for reason in candidates.REFUSALS:
+        text = text.partition(find_advice(reason)[:40])[0].rstrip(". ")
+    return text if len(text) <= _MAX_WORDS else f"{text[:_MAX_WORDS]}..."

@@ -10,10 +10,10 @@ from typing import Any
 from functions.provision_slice import quotas, waiting
 from shared.base.fields import is_yes
 from shared.base.timestamps import guess_time
-from shared.slices import concurrency
+from shared.slices import candidates, concurrency
 from shared.slices.assigned import assign_unit
-from shared.slices.classes import SliceClass
-from shared.slices.create_or_release import DEAD, PAUSED_KEY, find_phase
+from shared.slices.classes import Place, SliceClass
+from shared.slices.create_or_release import ASKED, DEAD, PAUSED_KEY, find_phase
 from shared.slices.kinds import Leader, find_leader, get_kind
 from shared.slices.kinds.kind import find_hosts_violation
 from shared.slices.limits import Quota
@@ -24,7 +24,7 @@ from shared.slices.provider import (
     SliceState,
     Wording,
 )
-from shared.slices.units import InputError, Need, find_wait_start, read_demand
+from shared.slices.units import InputError, Need, UnitState, find_wait_start, read_demand
 from shared.slices.work import SliceWork, list_users, set_trace_id
 from shared.triggers.audit_log import LogEvent
 from shared.triggers.trigger import LogTrigger
@@ -67,6 +67,9 @@ class ObservedPod:
     existing slice from being replaced (`is_user`); they are read only if the slice is not as asked.
     ``wording``: the provider, used only for how its slices are called in Events. ``is_resync``: the
     trigger is a resync. ``quota``: if namespace or class have a limit and the slice would be created.
+    ``of`` is the class of the slice, unless it is of former versions, and ``eligible`` are its
+    candidates that fit the Pod. ``is_exhausted``: none of them may be asked now. ``move``: another one
+    is asked next. ``changes`` are those of what is remembered, if the slice is created or stays.
     """
 
     leader: Leader
@@ -78,6 +81,12 @@ class ObservedPod:
     is_paused: bool = False
     is_resync: bool = False
     quota: Quota | None = None
+    owner: Mapping[str, Any] | None = None
+    of: SliceClass | None = None
+    eligible: tuple[Place, ...] = ()
+    is_exhausted: bool = False
+    move: candidates.Move | None = None
+    changes: tuple[candidates.Change, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -139,8 +148,10 @@ def _observe_operation(work: SliceWork, event: LogEvent) -> ObservedOperation:
         unit = next((one.unit for one in provider.list_all() if one.name == event.name), None)
         unit_pods = get_kind(unit.kind).list_pods(cluster, unit) if unit else []
         pod = _find_leading_pod(unit_pods, event.name)
-    elif event.method != CREATE_METHOD and not event.has_failed:
-        # A deletion that has failed is left to the sweep: repeated here, it might fail in a loop.
+    is_creation = event.method == CREATE_METHOD
+    # After a failed creation another candidate may be asked. A deletion that has failed is left to the
+    # sweep: repeated here, it might fail in a loop.
+    if is_creation is event.has_failed and not (is_creation and not work.list_classes()):
         leader = find_leader(pod) if pod else None
         is_on = leader is not None and quotas.is_switched_on(cluster, leader)
         observed = _observe_pod(work, leader) if leader is not None and is_on else None
@@ -174,19 +185,23 @@ def _observe_pod(work: SliceWork, leader: Leader) -> ObservedPod | ObservedImpos
     if leader.kind.is_assigned:
         found = assign_unit(cluster, provider, leader, found)
     try:
-        of, (desired, *_) = waiting.list_desired(leader, found.unit, work)
+        of, offers = waiting.list_desired(leader, found.unit, work)
         if violation := found.violation or find_hosts_violation(found, demand):
             raise InputError(violation)
-        return _observe_slice(work, leader, of, desired, found.state.need)
+        return _observe_slice(work, leader, of, offers, found.state)
     except InputError as error:
         return ObservedImpossible(str(error), provider, found.state.need is Need.OPTED_OUT)
 
 
 def _observe_slice(
-    work: SliceWork, leader: Leader, of: SliceClass, desired: DesiredSlice, need: Need
+    work: SliceWork,
+    leader: Leader,
+    of: SliceClass,
+    offers: tuple[DesiredSlice, ...],
+    state: UnitState,
 ) -> ObservedPod:
     """Read the Pod's slice, and the quota if it would be created. Raises `InputError`."""
-    cluster, provider = work.cluster, work.provider
+    cluster, provider, desired = work.cluster, work.provider, offers[0]
     work.facts["slice"] = desired.name
     existing = provider.find(desired)
     users: tuple[str, ...] = ()
@@ -209,20 +224,53 @@ def _observe_slice(
         leader=leader,
         desired=desired,
         existing=existing,
-        need=need,
+        need=state.need,
         wording=provider,
         users=users,
         is_paused=is_yes(cluster.get_jobset_options().get(PAUSED_KEY, "")),
         is_resync=work.trigger.is_resync,
+        owner=state.owner,
     )
+    if not of.is_legacy and observed.need is Need.NEEDED:
+        observed = _observe_candidates(work, observed, of, offers)
     is_kept = existing is not None and not _may_be_replaced(existing, desired)
-    if is_kept or observed.is_paused or need is not Need.NEEDED:
+    is_kept = is_kept or observed.is_paused or observed.is_exhausted
+    if is_kept or state.need is not Need.NEEDED:
         return observed
     # Before a slice is replaced, too: deleted, it could not be created again.
     limits = quotas.find_limits(cluster, leader.kind, desired, of)
     if not limits or existing is not None:
         return observed
     return replace(observed, quota=quotas.read_quota(work, limits))
+
+
+def _observe_candidates(
+    work: SliceWork, observed: ObservedPod, of: SliceClass, offers: tuple[DesiredSlice, ...]
+) -> ObservedPod:
+    """Choose the candidate of a slice that is to be created, or the next one for a slice that exists."""
+    existing, first = observed.existing, offers[0]
+    shape, asker = first.shape, first.asker
+    work.facts["class"] = of.name
+    observed = replace(observed, of=of, eligible=tuple(one.place for one in offers))
+    if existing is None:
+        desired = waiting.choose_candidate(of, offers, work.now)
+        if desired is None:
+            return replace(observed, is_exhausted=True)
+        claim = candidates.ClaimCandidate(desired.place, shape, asker, of.give_up_after)
+        return replace(observed, desired=desired, changes=(claim,))
+    if isinstance(existing, NameConflict) or existing.class_name != of.name:
+        return observed
+    if existing.has_vms and existing.place is not None:
+        forget = candidates.Forget(existing.place, shape, asker)
+        return replace(observed, changes=(forget,))
+    if find_phase(existing) not in ASKED or not is_as_asked(existing, first):
+        return observed
+    record = candidates.find_record(existing, shape)
+    move = candidates.find_next(of, observed.eligible, existing, shape, work.now)
+    is_kept = move is not None and move.must_check and not observed.is_paused
+    if is_kept and work.provider.has_vm(existing):
+        move = None
+    return replace(observed, move=move, changes=(record,) if record else ())
 
 
 def _may_be_replaced(existing: Slice | NameConflict, desired: DesiredSlice) -> bool:

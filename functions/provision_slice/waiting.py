@@ -7,7 +7,7 @@ from typing import Any
 
 from shared.base import backoff
 from shared.base.documents import Document
-from shared.slices import concurrency, provider
+from shared.slices import candidates, concurrency, provider
 from shared.slices.classes import SliceClass
 from shared.slices.kinds import Leader, find_kind, find_leader
 from shared.slices.kinds.kind import find_fence_violation
@@ -91,6 +91,18 @@ def list_desired(
     return found
 
 
+def choose_candidate(
+    of: SliceClass, offers: Sequence[DesiredSlice], now: datetime
+) -> DesiredSlice | None:
+    """The slice at the first candidate that may be asked now, if there is one."""
+    first = offers[0]
+    if of.is_legacy:
+        return first
+    places = [one.place for one in offers]
+    place = candidates.choose(of, places, first.shape, first.asker, now)
+    return next((one for one in offers if one.place == place), None)
+
+
 def find_leaders_without_slice(
     leaders: Iterable[Leader], slices: Iterable[Slice], work: SliceWork
 ) -> Iterable[tuple[Leader, DesiredSlice]]:
@@ -103,10 +115,10 @@ def find_leaders_without_slice(
         if unit is None:
             continue
         try:
-            desired = list_desired(leader, unit, work)[1][0]
+            desired = choose_candidate(*list_desired(leader, unit, work), work.now)
         except InputError:
             continue
-        if desired.name not in names and desired.unit not in units:
+        if desired is not None and desired.name not in names and desired.unit not in units:
             yield leader, desired
 
 

@@ -6,10 +6,13 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TypeVar
 
+from shared.base.documents import Document, read_mapping
 from shared.base.timestamps import render_time
 from shared.frame.plan import Action, Emit, StaleObservation
 from shared.ports.error_reasons import ErrorKind
 from shared.ports.errors import CallError
+from shared.slices import candidates, classes
+from shared.slices.classes import SliceClass
 from shared.slices.create_or_release import Row, SliceAction
 from shared.slices.limits import Quota
 from shared.slices.provider import DesiredSlice, Slice, Wording
@@ -46,6 +49,39 @@ class ReserveSlice:
 
     def describe(self) -> str:
         return f"reserve the slice {self.desired.name} because {self.quota.limit.shown}"
+
+
+@dataclass(frozen=True)
+class UpdateClass:
+    """Change what is remembered of the candidates of a class."""
+
+    of: SliceClass
+    changes: tuple[candidates.Change, ...]
+
+    def apply(self, work: SliceWork) -> None:
+        found: Document | None = self.of.raw
+        for _ in range(MAX_RESERVATIONS):
+            if found is None:
+                break
+            known = classes.parse(found).refusals
+            refusals = candidates.apply(self.changes, known, work.now)
+            if refusals == known:
+                return None
+            status = {
+                **read_mapping(found, "status"),
+                "refusals": [one.render() for one in refusals],
+            }
+            try:
+                return work.cluster.replace_class_status(found, status)
+            except CallError as error:
+                if error.kind is not ErrorKind.CONFLICT:
+                    raise
+            found = work.cluster.find_slice_class(self.of.name)
+        raise StaleObservation(f"{self.of.shown} was changed at the same time, or deleted")
+
+    def describe(self) -> str:
+        said = (f"{type(one).__name__.lower()} {one.place.key}" for one in self.changes)
+        return f"{', '.join(said)} in the status of {self.of.shown}"
 
 
 @dataclass(frozen=True)

@@ -83,10 +83,10 @@ class SliceAction(StrEnum):
 
 _VARYING = re.compile(
     r"\b[0-9]+(?:[.][0-9]+)?s\b|\b(?:gke|operation)-[a-z0-9-]+|\b[0-9]+ minutes?\b"
-    r"|\bhas [0-9]+ slices? with [0-9]+ chips?\b"
+    r"|\bhas [0-9]+ slices? with [0-9]+ chips?\b|\bafter [0-9]{4}-[0-9:TZ-]+"
 )
 """The parts of messages that differ in repetitions: durations, names of GKE's VMs and operations, what
-a namespace has."""
+a namespace has, times."""
 
 
 @dataclass(frozen=True)
@@ -116,6 +116,17 @@ PAUSED = EventTemplate(
 LIMITED = EventTemplate(
     "SliceLimitReached",
     "{limit} and {used}: the Pod gets its slice, {noun} {name} ({size}), when others are released",
+    has_prefix=False,
+)
+EXHAUSTED = EventTemplate(
+    "CandidatesRefused",
+    "No candidate of {class_} has {size}: {refusals}. The next try is after {until}{waits}",
+    is_warning=True,
+    has_prefix=False,
+)
+NEXT_CANDIDATE = EventTemplate(
+    "CandidateRefused",
+    "{candidate} has no slice of {size}: {refusal}. {next_} is tried next",
     has_prefix=False,
 )
 CONFLICTING = EventTemplate(
@@ -183,6 +194,8 @@ class Situation:
     (`shared.slices.work.list_users`). ``is_paused``: nothing may be created. ``is_full``:
     the Pod's namespace may not have the slice besides those that it has. ``is_unfit``, for a Pod: the
     slice has been ready, and the Pod has waited, for so long that the Pod does not fit.
+    ``is_exhausted``: no candidate of the class may be asked now. ``is_next_due``: the slice was refused
+    or given up by its candidate, and another one may be asked (`shared.slices.candidates.find_next`).
     ``is_rebuild_due``, for a slice: it has been lost for as long as `Settings.lost_rebuild` says.
     """
 
@@ -196,6 +209,8 @@ class Situation:
     is_full: bool = False
     is_unfit: bool = False
     is_rebuild_due: bool = False
+    is_exhausted: bool = False
+    is_next_due: bool = False
 
 
 COLUMNS: dict[str, tuple[Any, ...]] = {
@@ -209,6 +224,8 @@ COLUMNS: dict[str, tuple[Any, ...]] = {
     "is_full": (True, False),
     "is_unfit": (True, False),
     "is_rebuild_due": (True, False),
+    "is_exhausted": (True, False),
+    "is_next_due": (True, False),
 }
 
 
@@ -261,8 +278,15 @@ _WITH_NODES = (Phase.PROVISIONING, Phase.READY, Phase.RECOVERING, Phase.DEGRADED
 _DIFFERENT: dict[str, Any] = {**_ASKED_FOR, "phase": _PRESENT, "is_as_asked": False}
 _CREATED: dict[str, Any] = {**_ASKED_FOR, "phase": Phase.ABSENT, "is_paused": False}
 _OWN: dict[str, Any] = {**_ASKED_FOR, "is_as_asked": True}
+ASKED = (Phase.PROVISIONING, Phase.RECOVERING, Phase.UNCREATED)
+"""Phases of a slice that may not have been granted."""
+_NEXT: dict[str, Any] = {**_OWN, "phase": ASKED, "is_next_due": True}
+_STAYS: dict[str, Any] = {**_OWN, "is_next_due": False}
 _OWN_AT_EVENT: dict[str, Any] = {**_OWN, "trigger": SliceTrigger.POD}
 _OWN_AT_RESYNC: dict[str, Any] = {**_OWN, "trigger": SliceTrigger.POD_RESYNC}
+_LOST: dict[str, Any] = {**_OWN_AT_RESYNC, "phase": Phase.LOST}
+_UNCREATED: dict[str, Any] = {"phase": Phase.UNCREATED, "is_next_due": False}
+_NOT_CREATED: dict[str, Any] = {**_OWN_AT_RESYNC, **_UNCREATED}
 _UNNEEDED: dict[str, Any] = {
     "trigger": SliceTrigger.SLICE,
     "need": (Need.OWNER_GONE, Need.OWNER_ENDED, Need.NOT_NEEDED),
@@ -294,24 +318,29 @@ ROWS: tuple[Row, ...] = (
     _row("OptedOut", trigger=_POD, need=Need.OPTED_OUT),
     _row("Suspended", trigger=_POD, need=Need.SUSPENDED),
     _row("NoSuchUnit", trigger=_POD, need=Need.NOT_NEEDED),
-    _row("Creating", _CREATE, CREATING, **_CREATED, is_full=False),
-    _row("LimitReached", _NOTHING, LIMITED, **_CREATED, is_full=True),
+    _row("Creating", _CREATE, CREATING, **_CREATED, is_full=False, is_exhausted=False),
+    _row("LimitReached", _NOTHING, LIMITED, **_CREATED, is_full=True, is_exhausted=False),
+    _row("Exhausted", _NOTHING, EXHAUSTED, **_CREATED, is_exhausted=True),
     _row("SlicePaused", _NOTHING, PAUSED, **_ASKED_FOR, phase=Phase.ABSENT, is_paused=True),
     _row("NameConflict", _NOTHING, CONFLICTING, **_ASKED_FOR, phase=Phase.CONFLICT),
     _row("Deleting", **_ASKED_FOR, phase=Phase.DELETING),
     _row("InUse", _NOTHING, DIFFERENT_IN_USE, **_DIFFERENT, is_in_use=True),
     _row("Replacing", _DELETE, REPLACING_DIFFERENT, **_DIFFERENT, is_in_use=False, is_paused=False),
     _row("SlicePaused", _REMOVE_DEADLINE, PAUSED, **_DIFFERENT, is_in_use=False, is_paused=True),
-    _row("Provisioning", _REMOVE_DEADLINE, **_OWN, phase=Phase.PROVISIONING),
+    _row("NextCandidate", _DELETE, NEXT_CANDIDATE, **_NEXT, is_paused=False),
+    _row("SlicePaused", _REMOVE_DEADLINE, PAUSED, **_NEXT, is_paused=True),
+    _row("Provisioning", _REMOVE_DEADLINE, **_STAYS, phase=Phase.PROVISIONING),
     _row("Ready", _REMOVE_DEADLINE, **_OWN_AT_EVENT, phase=Phase.READY),
     _row("Ready", _REMOVE_DEADLINE, **_OWN_AT_RESYNC, phase=Phase.READY, is_unfit=False),
     _row("Unfit", _REMOVE_DEADLINE, UNFIT, **_OWN_AT_RESYNC, phase=Phase.READY, is_unfit=True),
-    _row("SliceFailed", _REMOVE_DEADLINE, FAILING, **_OWN, phase=Phase.RECOVERING),
+    _row("SliceFailed", _REMOVE_DEADLINE, FAILING, **_STAYS, phase=Phase.RECOVERING),
     _row("SliceFailed", _REMOVE_DEADLINE, LOST, **_OWN, phase=Phase.DEGRADED),
     _row("SliceFailed", _REMOVE_DEADLINE, LOST, **_OWN_AT_EVENT, phase=Phase.LOST),
-    _row("SliceFailed", _REMOVE_DEADLINE, NOT_CREATED, **_OWN_AT_EVENT, phase=Phase.UNCREATED),
-    _row("Replacing", _DELETE, REPLACING_LOST, **_OWN_AT_RESYNC, phase=DEAD, is_paused=False),
-    _row("SlicePaused", _REMOVE_DEADLINE, PAUSED, **_OWN_AT_RESYNC, phase=DEAD, is_paused=True),
+    _row("SliceFailed", _REMOVE_DEADLINE, NOT_CREATED, **_OWN_AT_EVENT, **_UNCREATED),
+    _row("Replacing", _DELETE, REPLACING_LOST, **_LOST, is_paused=False),
+    _row("Replacing", _DELETE, REPLACING_LOST, **_NOT_CREATED, is_paused=False),
+    _row("SlicePaused", _REMOVE_DEADLINE, PAUSED, **_LOST, is_paused=True),
+    _row("SlicePaused", _REMOVE_DEADLINE, PAUSED, **_NOT_CREATED, is_paused=True),
     # The slice itself is checked.
     _row("NoSlice", trigger=SliceTrigger.SLICE, phase=(Phase.ABSENT, Phase.CONFLICT)),
     _row("Deleting", trigger=SliceTrigger.SLICE, phase=Phase.DELETING),

@@ -56,6 +56,11 @@ class DesiredSlice:
     """The candidate at which it would be created. Its hash does not depend on it."""
     shape: Shape = _NO_SHAPE
 
+    @property
+    def asker(self) -> str:
+        """It as the one that asks a candidate (`shared.slices.classes.Refusal.asked_by`)."""
+        return f"{self.unit.namespace}/{self.name}"
+
 
 @dataclass(frozen=True)
 class Slice:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+from local.base.http import Request, Response
+from local.cloud.simulation import PROJECT
 from shared.settings import GKE, TPU_NODE_GROUP
 from tests.stories.jobsets import RUNS_FOREVER, apply, apply_options, phases
 from tests.stories.node_pool_slices import SETTINGS as POOL_SETTINGS
 from tests.support import jobset_objects as objects
+from tests.support.class_specs import CLASSES
 from tests.support.harness import Harness
 
 GROUPS = "/apis/tpu.google.com/v1alpha1/tpunodegroups"
@@ -21,6 +25,72 @@ def prepare(harness: Harness, namespaces: str = "") -> None:
     """Create the options of slices, and let Pods run until they are deleted."""
     apply_options(harness, **({"namespaces": namespaces} if namespaces else {}))
     harness.jobsets.behaviour = RUNS_FOREVER
+
+
+FULL, RESERVED, FREE = (f"us-central1-{zone}" for zone in "bac")
+"""Zones without capacity, with a full reservation, and with capacity (`make_class`)."""
+RESERVATION = f"projects/{PROJECT}/zones/{RESERVED}/reservations/small"
+CANDIDATES = [
+    {"zone": FULL},
+    {"zone": RESERVED, "provisioningModel": "RESERVATION_BOUND", "reservation": "small"},
+    {"zone": FREE},
+]
+
+
+def make_class(
+    harness: Harness, candidates: list[dict[str, str]] = CANDIDATES, **spec: Any
+) -> None:
+    """Create the default class, with these candidates, of which the last one alone has capacity."""
+    template = {**objects.TEMPLATE, "spec": {**objects.TEMPLATE["spec"]}}
+    template["spec"].pop("nodeLocation")
+    template["spec"]["instanceConfig"] = {
+        "image": objects.TEMPLATE["spec"]["instanceConfig"]["image"]
+    }
+    account = f"tpu-nodes@{PROJECT}.iam.gserviceaccount.com"
+    made = {"nodePool": {"serviceAccount": account}} if is_gke(harness) else {"template": template}
+    manifest = {
+        "apiVersion": "tpu-functions.dev/v1alpha1",
+        "kind": "TPUSliceClass",
+        "metadata": {"name": "v6e"},
+        "spec": {"isDefault": True, "candidates": candidates, **made, **spec},
+    }
+    answer = harness.simulation.admin("POST", CLASSES, manifest)
+    assert answer["kind"] == "TPUSliceClass", answer
+    limit_zone(harness, FULL, 0)
+    limit_reservation(harness, 0)
+
+
+def is_gke(harness: Harness) -> bool:
+    return harness.settings["provision_slice"].slice_provider == GKE
+
+
+def limit_zone(harness: Harness, zone: str, vms: int | None = None) -> None:
+    """Limit the capacity of a zone."""
+    if is_gke(harness):
+        harness.gke.faults.set_capacity(zone, "ct6e-standard", vms)
+    else:
+        harness.simulation.gce.faults.set_capacity(zone, "ct6e", vms)
+
+
+def limit_reservation(harness: Harness, vms: int) -> None:
+    if is_gke(harness):
+        harness.gke.faults.set_reservation("small", vms)
+    else:
+        harness.simulation.gce.faults.set_reservation(RESERVATION, "ct6e-standard-4t", vms)
+
+
+def count_most(harness: Harness) -> list[int]:
+    """The most slices, and MIGs, that there were at a call: a list that is kept up to date."""
+    most = [0]
+
+    def around(_step: str, request: Request, server: Callable[[Request], Response]) -> Response:
+        answer = server(request)
+        migs = [one for one in harness.leftovers() if "/instanceGroupManagers/" in one]
+        most[0] = max(most[0], len(slices(harness)), len(migs))
+        return answer
+
+    harness.hooks.around = around
+    return most
 
 
 def post(harness: Harness, topology: str = "2x2") -> None:

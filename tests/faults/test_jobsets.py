@@ -36,7 +36,15 @@ from tests.faults.crashes import (
     kind,
     run_scenario,
 )
-from tests.faults.jobsets import SETTINGS, post, prepare, running, slices
+from tests.faults.jobsets import (
+    SETTINGS,
+    count_most,
+    make_class,
+    post,
+    prepare,
+    running,
+    slices,
+)
 from tests.stories import duplicates, workload_objects
 from tests.stories.helpers import PrintFigure
 from tests.stories.jobsets import MERGE, delete, pods, until
@@ -108,6 +116,15 @@ def deleted_during_creation(harness: Harness) -> Any:
     until(harness, lambda: bool(slices(harness)))
     delete(harness)
     until(harness, lambda: not slices(harness))
+
+
+def two_candidates_refuse(harness: Harness) -> Any:
+    """The first two candidates of a JobSet's class refuse, one after the other."""
+    make_class(harness)
+    most = count_most(harness)
+    state = recreated_immediately(harness)
+    assert most == [1]
+    return state
 
 
 def deployment_is_scaled(harness: Harness) -> Any:
@@ -201,6 +218,8 @@ SCENARIOS: tuple[Any, ...] = (
     pytest.param((GKE, recreated_immediately), marks=pytest.mark.slow),
     pytest.param((GKE, recreated_with_another_topology), marks=pytest.mark.slow),
     pytest.param((GKE, deleted_during_creation), marks=pytest.mark.slow),
+    pytest.param((TPU_NODE_GROUP, two_candidates_refuse)),
+    pytest.param((GKE, two_candidates_refuse)),
     pytest.param((TPU_NODE_GROUP, deployment_is_scaled)),
     pytest.param((TPU_NODE_GROUP, leader_worker_set_is_scaled), marks=pytest.mark.slow),
     pytest.param((GKE, deployment_is_scaled), marks=pytest.mark.slow),
@@ -223,7 +242,7 @@ def sample_calls(case: Case) -> Iterator[int]:
     calls = case.baseline.calls
     begin = (
         0
-        if case.scenario in (complete_lifecycle, *LISTED)
+        if case.scenario in (complete_lifecycle, two_candidates_refuse, *LISTED)
         else first_call_of("release_slice", calls)
     )
     times: Counter[str] = Counter()

@@ -33,6 +33,8 @@ _CONDITIONS = {
     "is_full": ("at a limit", "below the limits"),
     "is_unfit": ("unfit", "not unfit"),
     "is_rebuild_due": ("rebuild due", "rebuild not due"),
+    "is_exhausted": ("no candidate may be asked", "a candidate may be asked"),
+    "is_next_due": ("another candidate is due", "no other candidate is due"),
 }
 _TABLES = {
     "## For a Pod that waits: `provision_slice`": {SliceTrigger.POD, SliceTrigger.POD_RESYNC},

@@ -15,7 +15,7 @@ PAGES = "".join(
 
 def test_a_page_names_the_events_without_a_prefix() -> None:
     names = {event.reason for event in list_templates() if not event.has_prefix}
-    assert names == {"SlicePaused", "SliceLimitReached"}
+    assert names == {"SlicePaused", "SliceLimitReached", "CandidateRefused", "CandidatesRefused"}
     assert {name for name in names if f"`{name}`" not in PAGES} == set()
 
 

@@ -25,11 +25,14 @@ from functions.release_slice.observe import (
     ObservedSlices,
 )
 from shared.base.names import JOBSET_KIND
+from shared.base.reasons import Reason
 from shared.base.slice_names import job_key, slice_name
 from shared.base.timestamps import render_time
 from shared.ports.errors import CallError
+from shared.slices.candidates import ClaimCandidate, Forget, RecordRefusal
+from shared.slices.classes import Place, Refusal, Shape, SliceClass
 from shared.slices.kinds.jobset import JobSetKind
-from shared.slices.provider import Slice
+from shared.slices.provider import DesiredSlice, NameConflict, Slice, SliceState
 from shared.slices.units import InputError, Need, Unit
 from shared.slices.work import SliceWork
 from shared.triggers.audit_log import LogEvent
@@ -387,6 +390,64 @@ def test_an_impossible_slice_is_not_read(labels: dict[str, str], has_opted_out: 
     assert observed.message == "what would be valid"
     assert observed.has_opted_out is has_opted_out
     assert reads.calls == ["find_owner", "build_desired"]
+
+
+PLACES = (Place("us-b"), Place("us-a"))
+SHAPE, ASKER = Shape("ct6e-standard-4t", "4x4"), f"default/{DESIRED.name}"
+OF = SliceClass("v6e", PLACES)
+CLAIMS = [ClaimCandidate(place, SHAPE, ASKER, OF.give_up_after) for place in PLACES]
+RECORD = RecordRefusal(PLACES[0], SHAPE, ASKER, Reason.RESERVATION_FULL, "full")
+FORGET = Forget(PLACES[0], SHAPE, ASKER)
+WAITED = RecordRefusal(PLACES[0], SHAPE, ASKER, "Waited", "no VM within 120 s")
+MINUTE = timedelta(minutes=1)
+ASKING = replace(
+    PROVISIONING, place=PLACES[0], class_name="v6e", has_vms=False, created=NOW - MINUTE
+)
+OVERDUE = replace(ASKING, created=NOW - 2 * MINUTE, can_be_given_up=True)
+REFUSED = replace(ASKING, created=NOW, refusal=(Reason.RESERVATION_FULL, "full"))
+CANDIDATES: dict[str, tuple[tuple[int, ...], dict[str, Any], Any]] = {
+    "none has refused": ((), {}, ("us-b", None, (CLAIMS[0],))),
+    "the first one has refused": ((0,), {}, ("us-a", None, (CLAIMS[1],))),
+    "all have refused": ((0, 1), {}, "exhausted"),
+    "all have refused, and the namespace has a limit": ((0, 1), {"get_jobset_options": {"namespaces": "default: {kinds: [JobSet], slices: 2}"}}, "exhausted"),
+    "the slice is being asked for": ((), {"find": ASKING}, ("us-b", None, ())),
+    "it has waited, and has no VM": ((), {"find": OVERDUE, "has_vm": False}, ("us-b", (WAITED, CLAIMS[1]), ())),
+    "it has waited, and has a VM now": ((), {"find": OVERDUE, "has_vm": True}, ("us-b", None, ())),
+    "it has waited, paused": ((), {"find": OVERDUE, "get_jobset_options": {"paused": "true"}}, ("us-b", (WAITED, CLAIMS[1]), ())),
+    "it has waited, no other may be asked": ((1,), {"find": OVERDUE}, ("us-b", None, ())),
+    "it was refused": ((), {"find": REFUSED}, ("us-b", (RECORD, CLAIMS[1]), (RECORD,))),
+    "it was refused some time ago": ((), {"find": replace(REFUSED, since=NOW - MINUTE), "has_vm": True}, ("us-b", None, (RECORD,))),
+    "it was refused, no other may be asked": ((1,), {"find": REFUSED}, ("us-b", None, (RECORD,))),
+    "it has VMs": ((), {"find": replace(READY, place=PLACES[0], class_name="v6e")}, ("us-b", None, (FORGET,))),
+    "it is of another class": ((), {"find": replace(OVERDUE, class_name="")}, ("us-b", None, ())),
+    "it is being deleted": ((), {"find": replace(OVERDUE, state=SliceState.DELETING)}, ("us-b", None, ())),
+    "it has another hash": ((), {"find": replace(OVERDUE, hash="x"), "list_nodes_of_slice": [], "list_pods_on": []}, ("us-b", None, ())),
+    "another object has its name": ((), {"find": NameConflict("x", "a pool")}, ("us-b", None, ())),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CANDIDATES.values(), ids=CANDIDATES)
+def test_the_candidate_is_chosen_and_given_up_by_what_is_remembered(
+    case: tuple[tuple[int, ...], dict[str, Any], Any],
+) -> None:
+    closed, answers, expected = case
+    until = NOW + timedelta(minutes=3)
+    refusals = tuple(
+        Refusal(PLACES[one].key, SHAPE, "QuotaExceeded", "", NOW, until) for one in closed
+    )
+
+    def build(_demand: Any, _unit: Any, _of: Any, place: Place) -> DesiredSlice:
+        return replace(DESIRED, place=place, shape=SHAPE)
+
+    known = replace(OF, refusals=refusals, is_default=True, template={})
+    work, _ = reading_slices(
+        SliceWork, POD_RESYNC, {**POD_ANSWERS, "build_desired": build, **answers}, leader=LEADER
+    )
+    work._classes = (known,)
+    found = provision_slice.observe.observe(work)
+    assert isinstance(found, ObservedPod)
+    chosen = (found.desired.place.zone, found.move and found.move.changes, found.changes)
+    assert ("exhausted" if found.is_exhausted else chosen) == expected
 
 
 LISTED = {"namespaces": "default: {kinds: [JobSet], slices: 2, chips: 32}"}

@@ -22,6 +22,7 @@ from functions.provision_slice.waiting import (
 )
 from shared.base import backoff
 from shared.base.names import JOBSET_NAME
+from shared.base.reasons import Reason, find_advice
 from shared.base.timestamps import render_time
 from shared.frame.plan import Action, Emit, Plan, Send
 from shared.ports.errors import CallError
@@ -33,8 +34,11 @@ from shared.slices.actions import (
     ReserveSlice,
     SetReleaseDeadline,
     SliceActionError,
+    UpdateClass,
 )
 from shared.slices.by_node_group.provider import GroupSlices
+from shared.slices.candidates import ClaimCandidate, Forget, Move, RecordRefusal
+from shared.slices.classes import Place, Refusal, Shape, SliceClass
 from shared.slices.kinds import Leader
 from shared.slices.kinds.jobset import JOBSET as KIND
 from shared.slices.limits import Limit, Quota
@@ -145,6 +149,89 @@ WITH_DEADLINE = replace(READY, release_after=NOW)
 SELF_HEALING_WITH_DEADLINE = replace(SELF_HEALING, release_after=NOW)
 LATER = datetime(2026, 11, 20, 10, 15, tzinfo=UTC)
 """A quarter of an hour after the Pod began to wait."""
+
+TOP, NEXT = Place("us-a"), Place("us-b", "SPOT")
+SHAPE, ASKER = Shape("ct6e-standard-4t", "4x4"), f"default/{DESIRED.name}"
+CLASS = SliceClass("v6e", (TOP, NEXT), waits=("4m", "9m"))
+OFFERED = replace(DESIRED, place=TOP, shape=SHAPE)
+CLAIM = ClaimCandidate(TOP, SHAPE, ASKER, CLASS.give_up_after)
+FORGET = Forget(TOP, SHAPE, ASKER)
+NO_ROOM = "projects/p/zones/us-a/instanceGroupManagers/tng-x: no room (STOCKOUT)"
+RECORD = RecordRefusal(TOP, SHAPE, ASKER, Reason.INSUFFICIENT_CAPACITY, NO_ROOM)
+MOVE = Move(NEXT, (RECORD, ClaimCandidate(NEXT, SHAPE, ASKER, CLASS.give_up_after)))
+GONE_ELSEWHERE = replace(MOVE, changes=MOVE.changes[1:])
+ASKING = replace(PROVISIONING, place=TOP, has_vms=False)
+REFUSED = replace(SELF_HEALING, place=TOP, has_vms=False)
+UNCREATED = replace(REFUSED, is_self_healing=False, was_created=False)
+
+
+def remembering(until: datetime, place: Place = TOP, by: str = "") -> SliceClass:
+    """The class, whose candidate has refused the shape until then."""
+    since = NOW - timedelta(minutes=6)
+    words = f"{NO_ROOM}. {find_advice(Reason.INSUFFICIENT_CAPACITY)}"
+    known = Refusal(place.key, SHAPE, Reason.INSUFFICIENT_CAPACITY, words, since, until, by)
+    return replace(CLASS, refusals=(known,))
+
+
+EXPIRED, CLAIMED = remembering(NOW), remembering(NOW + timedelta(minutes=3), by=ASKER)
+REMEMBERED = remembering(NOW + timedelta(minutes=3))
+
+
+def candidate(existing: Slice | None = None, of: SliceClass = CLASS, **more: Any) -> PodAt:
+    """A Pod whose slice is of the class."""
+    fields = {"desired": OFFERED, "owner": JOBSET, "eligible": (TOP, NEXT), **more}
+    return observed_pod(existing, of=of, **fields)
+
+
+def reports(reason: str, message: str, *, is_warning: bool = False) -> tuple[Emit, Emit]:
+    """The Events on the Pod and on its JobSet."""
+    event = Event(reason, message, is_warning)
+    return Emit(event, once=is_warning), Emit(event, about=JOBSET, once=True)
+
+
+ON_POD, ON_JOBSET = reports(
+    "CandidateRefused",
+    "us-a/STANDARD has no slice of 4 hosts of ct6e-standard-4t (4x4): no room (STOCKOUT). us-b/SPOT is "
+    "tried next",
+)
+REMOVED, REMOVED_ON_JOBSET = reports(
+    "CandidateRefused",
+    "us-a/STANDARD has no slice of 4 hosts of ct6e-standard-4t (4x4): the class does not have it any "
+    "more. us-b/SPOT is tried next",
+)
+EXHAUSTED = reports(
+    "CandidatesRefused",
+    "No candidate of TPUSliceClass v6e has 4 hosts of ct6e-standard-4t (4x4): us-a/STANDARD: no room "
+    "(STOCKOUT). The next try is after 2026-11-20T10:03:00Z; the last slices of this class waited 4m "
+    "(median), 9m (90th percentile)",
+    is_warning=True,
+)
+CREATE_THERE = replace(CREATE, first=(CreateSlice(OFFERED), *CREATE.first[1:]))
+CANDIDATES: dict[str, tuple[PodAt, Plan]] = {
+    "one that has never refused": (candidate(changes=(CLAIM,)), CREATE_THERE),
+    "one whose refusal has ended": (
+        candidate(of=EXPIRED, changes=(CLAIM,), quota=ROOM),
+        replace(CREATE_THERE, first=(UpdateClass(EXPIRED, (CLAIM,)), ReserveSlice(OFFERED, ROOM), *CREATE_THERE.first)),
+    ),
+    "one that this slice has claimed": (candidate(of=CLAIMED, changes=(CLAIM,)), CREATE_THERE),
+    "one whose refusal has ended, at the limit": (candidate(of=EXPIRED, changes=(CLAIM,), quota=FULL), Plan("LimitReached", (Emit(LIMITED, once=True),))),
+    "one whose refusal has ended, paused": (candidate(of=EXPIRED, changes=(CLAIM,), is_paused=True), PAUSE),
+    "none may be asked": (candidate(of=REMEMBERED, is_exhausted=True), Plan("Exhausted", EXHAUSTED)),
+    "none may be asked, paused": (candidate(of=REMEMBERED, is_exhausted=True, is_paused=True), PAUSE),
+    "none may be asked, at the limit": (candidate(of=REMEMBERED, is_exhausted=True, quota=FULL), Plan("Exhausted", EXHAUSTED)),
+    "it waits": (candidate(ASKING), Plan("Provisioning")),
+    "it has waited, another one is due": (candidate(ASKING, move=MOVE), Plan("NextCandidate", (UpdateClass(CLASS, MOVE.changes), DeleteSlice(ASKING, ON_POD), ON_JOBSET))),
+    "it is not in the class any more": (candidate(ASKING, move=GONE_ELSEWHERE), Plan("NextCandidate", (DeleteSlice(ASKING, REMOVED), REMOVED_ON_JOBSET))),
+    "it has refused, another one is due": (candidate(REFUSED, move=MOVE, changes=(RECORD,)), Plan("NextCandidate", (UpdateClass(CLASS, MOVE.changes), DeleteSlice(REFUSED, ON_POD), ON_JOBSET))),
+    "it has refused as is remembered, another one is due": (candidate(REFUSED, of=REMEMBERED, move=MOVE, changes=(RECORD,)), Plan("NextCandidate", (DeleteSlice(REFUSED, ON_POD), ON_JOBSET))),
+    "it has refused for good, another one is due": (candidate(UNCREATED, move=MOVE, changes=(RECORD,)), Plan("NextCandidate", (UpdateClass(CLASS, MOVE.changes), DeleteSlice(UNCREATED, ON_POD), ON_JOBSET))),
+    "it has refused, another one is due, paused": (candidate(REFUSED, move=MOVE, changes=(RECORD,), is_paused=True), Plan("SlicePaused", (UpdateClass(CLASS, (RECORD,)), Emit(PAUSED, once=True)))),
+    "it has refused, no other may be asked": (candidate(REFUSED, changes=(RECORD,)), Plan("SliceFailed", (UpdateClass(CLASS, (RECORD,)), FAILURE))),
+    "it has refused as is remembered, no other may be asked": (candidate(REFUSED, of=REMEMBERED, changes=(RECORD,)), Plan("SliceFailed", (FAILURE,))),
+    "it has granted what the slice has claimed": (candidate(PROVISIONING, of=CLAIMED, changes=(FORGET,)), Plan("Provisioning", best_effort=(UpdateClass(CLAIMED, (FORGET,)),))),
+    "it has granted what it has never refused": (candidate(READY, changes=(FORGET,)), Plan("Ready")),
+    "the JobSet has ended": (candidate(REFUSED, move=MOVE, jobset=changed_jobset(**with_condition("Completed"))), Plan("OwnerEnded")),
+}  # fmt: skip
 
 TABLE: dict[str, tuple[PodAt, Plan]] = {
     "no slice": (observed_pod(), CREATE),
@@ -269,6 +356,12 @@ TABLE: dict[str, tuple[PodAt, Plan]] = {
 }  # fmt: skip
 
 
+@pytest.mark.parametrize("case", CANDIDATES.values(), ids=CANDIDATES)
+def test_the_candidates_of_a_class_are_asked_in_turn(case: tuple[PodAt, Plan]) -> None:
+    (observed, now), plan = case
+    assert decide(observed, now) == plan
+
+
 @pytest.mark.conformance(
     cases={
         "no slice": "state-not-exists state-get-404",
@@ -284,7 +377,10 @@ def test_the_plan_for_a_waiting_pod_follows_from_its_jobset_and_its_slice(
     assert decide(observed, now) == plan
 
 
-POOLS = cast("Any", SimpleNamespace(noun="node pool", event_prefix="NodePool", concurrency_limit=5))
+POOLS = cast(
+    "Any",
+    SimpleNamespace(noun="node pool", event_prefix="NodePool", concurrency_limit=5, is_gke=True),
+)
 POD = ObservedPod(leader(), DESIRED, None, Need.NEEDED, POOLS)
 
 
@@ -327,6 +423,66 @@ def test_a_failed_action_is_followed_by_the_expected_recovery(
     work = SimpleNamespace(observed=replace(POD, is_resync=is_resync), provider=POOLS, now=NOW)
     expected = plan and replace(plan, note=str(error))
     assert recover(cast("SliceWork", work), error) == expected
+
+
+NO_VMS = SliceActionError(
+    CreateSlice(OFFERED),
+    CallError("POST /x", 429, "rateLimitExceeded", "insufficient reserved capacity"),
+)
+FULL_RESERVATION = RecordRefusal(TOP, SHAPE, ASKER, Reason.RESERVATION_FULL, NO_VMS.message)
+REJECTED = reports(
+    "CandidateRefused",
+    "us-a/STANDARD has no slice of 4 hosts of ct6e-standard-4t (4x4): insufficient reserved capacity. "
+    "us-b/SPOT is tried next",
+)
+CLOSED = remembering(NOW + timedelta(minutes=3), NEXT)
+REPORT = failed_event("Creation", NO_VMS)
+CALLS: dict[str, tuple[SliceClass | None, bool, Plan]] = {
+    "another one may be asked": (CLASS, True, Plan("NextCandidate", (UpdateClass(CLASS, (FULL_RESERVATION,)), *REJECTED), after=(Send("provision_slice", (build_message(leader(), NOW),)),))),
+    "no other may be asked": (CLOSED, True, Plan("ReservationFull", (UpdateClass(CLOSED, (FULL_RESERVATION,)), REPORT))),
+    "no class": (None, True, Plan("ReservationFull", (REPORT,))),
+    "by the API server": (CLASS, False, Plan("ReservationFull", (REPORT,))),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CALLS.values(), ids=CALLS)
+def test_a_candidate_that_rejects_the_call_is_remembered_and_the_pod_triggers_its_step_again(
+    case: tuple[SliceClass | None, bool, Plan],
+) -> None:
+    of, is_gke, plan = case
+    (waiting, _) = candidate(of=of or CLASS, wording=POOLS)
+    provider = SimpleNamespace(**{**vars(POOLS), "is_gke": is_gke})
+    work = SimpleNamespace(observed=replace(waiting, of=of), provider=provider, now=NOW)
+    found = recover(cast("SliceWork", work), NO_VMS)
+    assert found is not None
+    assert replace(found, note="") == plan
+
+
+@pytest.mark.parametrize(
+    "move, outcome, first",
+    [
+        (MOVE, "NextCandidate", (UpdateClass(CLASS, MOVE.changes), DeleteSlice)),
+        (None, "CreationFailed", (UpdateClass(CLASS, (RECORD,)), Emit)),
+    ],
+)
+def test_after_a_failed_creation_the_next_candidate_is_asked_at_once(
+    move: Move | None, outcome: str, first: tuple[UpdateClass, type[Action]]
+) -> None:
+    event = LogEvent(
+        "container.nodePools.create",
+        "p",
+        "us-central1",
+        DESIRED.name,
+        "nodePools",
+        cluster="c",
+        has_failed=True,
+    )
+    waiting, _ = candidate(UNCREATED, move=move, changes=(RECORD,))
+    observed = ObservedOperation(event, POOLS, waiting, has_pod=True, others=None)
+    plan = decide(observed, NOW)
+    assert plan.outcome == outcome
+    assert plan.first[0] == first[0]
+    assert isinstance(plan.first[1], first[1])
 
 
 def another_job(name: str) -> tuple[Leader, DesiredSlice]:

@@ -9,6 +9,7 @@ import pytest
 
 from shared.slices.by_node_group.provider import GroupSlices
 from shared.slices.create_or_release import (
+    ASKED,
     COLUMNS,
     NOT_CREATED,
     ROWS,
@@ -21,9 +22,16 @@ from shared.slices.create_or_release import (
 )
 from shared.slices.units import Need
 
-SITUATIONS = [
+POSSIBLE = (
     Situation(**dict(zip(COLUMNS, values, strict=True))) for values in product(*COLUMNS.values())
+)
+SITUATIONS = [
+    one
+    for one in POSSIBLE
+    if not (one.is_exhausted and one.phase is not Phase.ABSENT)
+    and not (one.is_next_due and (one.phase not in ASKED or one.is_in_use))
 ]
+"""What can be observed: candidates matter only before a slice has VMs."""
 NOTHING, CREATE, DELETE, SET_DEADLINE, REMOVE_DEADLINE = SliceAction
 NOT_RECOVERING = (Phase.LOST, Phase.UNCREATED)
 USED = (Need.NEEDED, Need.OPTED_OUT, Need.SUSPENDED)
@@ -33,6 +41,15 @@ VIOLATIONS: dict[str, Callable[[Situation, SliceAction], bool]] = {
         and (at.need is not Need.NEEDED or at.phase is not Phase.ABSENT or at.is_paused)
     ),
     "a creation beyond the limit": lambda at, action: action is CREATE and at.is_full,
+    "a creation although no candidate may be asked": lambda at, action: (
+        action is CREATE and at.is_exhausted
+    ),
+    "a deletion at an event without another candidate": lambda at, action: (
+        action is DELETE
+        and at.trigger is SliceTrigger.POD
+        and at.is_as_asked
+        and not at.is_next_due
+    ),
     "an action for a Pod that needs no slice": lambda at, action: (
         at.trigger is not SliceTrigger.SLICE
         and at.need is not Need.NEEDED
@@ -109,6 +126,11 @@ FAILURES: dict[str, tuple[str, str, bool]] = {
     "another time and VM": (
         "after 29.01s: Instance 'gke-tpu-e89c5bc7-0' creation failed",
         "after 5s: Instance 'gke-tpu-447e6046-0' creation failed",
+        True,
+    ),
+    "another time of the next try": (
+        "refused. The next try is after 2026-11-20T10:03:00Z",
+        "refused. The next try is after 2026-11-20T10:08:30Z",
         True,
     ),
     "another zone": ("the zone us-east5-a has none", "the zone us-east5-b has none", False),
