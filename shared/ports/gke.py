@@ -28,9 +28,7 @@ class GkeClient(RestApi):
     process has begun since. ``slots`` is held while such a change takes a slot, and during no call.
     """
 
-    URL = "https://container.googleapis.com"
-    VERSION = "v1"
-
+    URL = "https://container.googleapis.com/v1"
     kept: tuple[datetime, dict[str, dict[str, Any]]] | None = None
     slots = threading.Lock()
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any, TypeVar
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 from shared.base.documents import Document, parse_json, read_mappings, read_text
 from shared.ports.connection_errors import explain, explain_page, find_error_of_api, show_answer
@@ -98,9 +98,7 @@ class RestApi(ABC):
     """
 
     URL: str
-    """The API's address."""
-    VERSION: str
-    """The begin of each path."""
+    """The begin of each URL."""
 
     def __init__(
         self,
@@ -110,7 +108,7 @@ class RestApi(ABC):
         prepare: Callable[[Any], None] | None = None,
     ) -> None:
         self.credentials = credentials or GoogleCredentials.of_process(endpoint)
-        self._url = f"{endpoint or self.URL}/{self.VERSION}"
+        self._url = endpoint + urlsplit(self.URL).path if endpoint else self.URL
         self._prepare = prepare
         self._session: Any = None
         self._lock = threading.Lock()
@@ -180,9 +178,8 @@ class RestApi(ABC):
         said = find_error_of_api(error)
         if said is None and 400 <= http < 500 and http != HTTPStatus.TOO_MANY_REQUESTS:
             return 0, "unreachable", explain_page(error)
-        details = read_mappings(said or {}, "details")
-        reason = next(filter(None, (read_text(one, "reason") for one in details)), "")
-        code, message = self.read_error(said or {}, reason)
+        reasons = (read_text(one, "reason") for one in read_mappings(said or {}, "details"))
+        code, message = self.read_error(said or {}, next(filter(None, reasons), ""))
         return http, code, message or show_answer(error)
 
 

@@ -11,8 +11,7 @@ from shared.ports.google_credentials import RestApi
 class Clients(RestApi):
     """Compute Engine for all invocations of a process."""
 
-    URL = "https://compute.googleapis.com"
-    VERSION = "compute/v1"
+    URL = "https://compute.googleapis.com/compute/v1"
 
     members: Mapping[tuple[str, str, str], tuple[datetime, frozenset[str]]] = MappingProxyType({})
     """The ids of the members of MIGs, by project, zone and name, and until when each list is kept."""
