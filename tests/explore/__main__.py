@@ -27,7 +27,10 @@ def shrink(world: World, most: int = 60) -> Run:
 def print_failure(run: Run, *, with_trace: bool) -> None:
     """Print a failure, its faults, and the end of its trace."""
     print(f"seed {run.world.seed}: {run.problem}")
-    print(f"slices {run.world.slices}\nclocks {run.world.options.clocks}")
+    world = run.world
+    print(
+        f"slices {world.slices} {world.workloads} {world.provider}\nclocks {world.options.clocks}"
+    )
     print("\n".join(f"  {fault}" for fault in run.world.faults))
     if with_trace:
         print("\n".join(run.trace))

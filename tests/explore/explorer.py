@@ -18,8 +18,10 @@ from local.base.http import Request, Response
 from local.gce.refusals import Refused
 from shared.base.names import PAUSED_ANNOTATION, RESOURCE_NAME_LABEL, VM_ID_LABEL
 from shared.node_groups.status import Type
-from tests.explore.rules import NODES, SECRETS, Rules, Violation
-from tests.explore.world import BREAKS_FOR_S, CALLS, MESSAGES, Fault, World
+from tests.explore.rules import GROUPS, NODES, SECRETS, Rules, Violation
+from tests.explore.workloads import Workloads
+from tests.explore.world import BREAKS_FOR_S, CALLS, MESSAGES, USERS, Fault, World
+from tests.faults.jobsets import SETTINGS
 from tests.stories import helpers
 from tests.support import turns
 from tests.support.harness import Harness, ProcessKilled
@@ -102,10 +104,15 @@ class Explorer:
         self._faults = [one for one in world.faults if one.kind in (*CALLS, *MESSAGES)]
         self._lost_vms, self._deleted_nodes = False, False
         self._taken: list[str] = []
-        self.harness = _ExploredHarness(world.options, seed=world.seed)
+        slices = SETTINGS.get(world.provider)
+        self.harness = _ExploredHarness(world.options, seed=world.seed, slices=slices)
         self.harness.counts = run.counts
         self._begun = self.harness.clock.now()
         self.rules = Rules(self.harness)
+        has_workloads = bool(world.workloads)
+        self.workloads = (
+            Workloads(self.harness, self.rules, world.workloads) if has_workloads else None
+        )
         self._server: Any = self.harness.simulation.kube
         self._publish = self.harness.simulation.publish
         self.harness.simulation.publish = self._deliver  # type: ignore[method-assign]
@@ -118,6 +125,8 @@ class Explorer:
         """Create, break, heal, delete."""
         for name in self._world.slices:
             self._apply(name)
+        if self.workloads is not None:
+            self.workloads.apply()
         for fault in self._world.faults:
             if fault.kind not in (*CALLS, *MESSAGES):
                 self.harness.clock.call_later(fault.at_s, partial(self._act, fault))
@@ -133,6 +142,8 @@ class Explorer:
 
     def _watch(self, every_s: float) -> None:
         self.rules.check_state()
+        if self.workloads is not None and (problem := self.workloads.problem()):
+            raise Violation(problem)
         self.harness.clock.call_later(every_s, lambda: self._watch(every_s))
 
     def _heal(self) -> None:
@@ -146,12 +157,17 @@ class Explorer:
         for path in self._taken:
             self._as_user("DELETE", path)
             self.rules.strangers.discard(path)
-        for name in self._world.slices:
+        if self.workloads is not None:
+            self.workloads.heal()
+        for name in self._names():
             group = self.harness.group(name)
             if group is not None and "deletionTimestamp" not in group["metadata"]:
                 self._pause(name, None)
 
     def _converge(self) -> None:
+        if self.workloads is not None:
+            self._converge_workloads(self.workloads)
+            return
         names = list(self._world.slices)
         self._until("gone", lambda: not any(map(self._is_deleting, names)), GONE_WITHIN)
         for name in names:
@@ -169,10 +185,39 @@ class Explorer:
         if calls > CALLS_WHEN_READY * len(names) and not self._lost_vms:
             raise Violation(f"{calls} calls in half an hour")
 
+    def _converge_workloads(self, workloads: Workloads) -> None:
+        def are_right() -> bool:
+            workloads.apply()
+            return workloads.are_right() and all(map(self.harness.is_ready, self._names()))
+
+        if self._lost_vms or self._deleted_nodes:
+            self.harness.run_for(timedelta(minutes=20))
+            self._reset_vms_without_nodes()
+            self.harness.run_for(timedelta(minutes=10))
+            workloads.replace_broken()
+        self._until("Running", are_right, HEALS_WITHIN)
+        self.harness.run_for(timedelta(minutes=5))
+        before = self._run.counts["calls"]
+        self.harness.run_for(timedelta(minutes=30))
+        calls = self._run.counts["calls"] - before
+        assert are_right(), f"Running did not last\n{self._describe()}"
+        if calls > CALLS_WHEN_READY * (3 + len(workloads.slices())) and not self._lost_vms:
+            raise Violation(f"{calls} calls in half an hour")
+
+    def _names(self) -> list[str]:
+        """The names of all groups, also of those that workloads have."""
+        if self.workloads is None:
+            return list(self._world.slices)
+        return [one["metadata"]["name"] for one in self.rules.items(GROUPS)]
+
     def _delete_all(self) -> None:
-        for name in self._world.slices:
-            self.harness.delete(name)
-        gone = lambda: not any(map(self.harness.group, self._world.slices))  # noqa: E731
+        if self.workloads is not None:
+            self.workloads.delete()
+            gone = lambda: not self._names() and not self.harness.gke.leftovers()  # noqa: E731
+        else:
+            for name in self._world.slices:
+                self.harness.delete(name)
+            gone = lambda: not any(map(self.harness.group, self._world.slices))  # noqa: E731
         self._until("gone", gone, GONE_WITHIN)
         # A token whose creation was late expires.
         self.harness.run_for(timedelta(minutes=70))
@@ -345,7 +390,7 @@ class Explorer:
 
     def _act(self, fault: Fault) -> None:
         simulation, faults = self.harness.simulation, self.harness.simulation.gce.faults
-        names = list(self._world.slices)
+        names = self._names() or [""]
         name = names[fault.number % len(names)]
         vms = sorted(self._vms())
         vm = vms[fault.number % len(vms)] if vms else ""
@@ -375,6 +420,9 @@ class Explorer:
                 faults.fail_operations(f"{verbs[fault.number % 4]}.insert")
             case "failing metadata":
                 faults.fail_operations("instances.setMetadata", fault.number or 1)
+            case kind if kind in USERS and self.workloads is not None:
+                self._lost_vms |= kind == "lose Nodes"
+                self.workloads.act(fault)
             case "preempt" | "host error" | "reset" | "delete VM":
                 self._hurt(fault.kind, vm)
             case _:

@@ -20,6 +20,7 @@ from shared.frame import execution, step
 from shared.frame.plan import Plan
 from shared.node_groups import actions, bootstrap, lifecycle, membership, readiness
 from shared.ports.kubernetes import nodes
+from shared.slices import actions as slice_actions
 from tests.explore.explorer import explore
 from tests.explore.world import draw
 
@@ -83,6 +84,8 @@ BUGS: Mapping[str, tuple[Place, Any]] = {
         (readiness, "RULES"),
         tuple(one for one in readiness.RULES if one not in _ABOUT_NODES),
     ),
+    "a workload's slice is not created": ((slice_actions.CreateSlice, "apply"), _do_nothing),
+    "a workload's slice is not deleted": ((slice_actions.DeleteSlice, "apply"), _do_nothing),
     "no message is retried": ((step, "_retry"), _give_up),
     "each resync is too old": ((step, "MAX_RESYNC_AGE"), timedelta(seconds=-1000)),
 }

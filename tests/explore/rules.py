@@ -105,7 +105,7 @@ class Rules:
             return
         if name in self.strangers:
             raise Violation(f"{step} changes Node {name}, which is no group's: {method}")
-        ready = _ready_of(node)
+        ready = ready_of(node)
         if method != "DELETE" or ready == "Unknown":
             return
         uid = json.loads(request.body or b"{}").get("preconditions", {}).get("uid")
@@ -217,7 +217,7 @@ class Rules:
 
     def _check_status(self, vms: dict[str, str]) -> Iterator[str]:
         now, states = self._harness.clock.now(), dict[str, tuple[object, datetime]]()
-        nodes = {one["metadata"]["name"]: _ready_of(one) for one in self.items(NODES)}
+        nodes = {one["metadata"]["name"]: ready_of(one) for one in self.items(NODES)}
         for group in self.items(GROUPS):
             meta, status = group["metadata"], group.get("status", {})
             resource = self.resource_name(meta)
@@ -260,7 +260,8 @@ class Rules:
         }
 
 
-def _ready_of(node: dict[str, Any]) -> str:
+def ready_of(node: Mapping[str, Any]) -> str:
+    """The status of a Node's condition Ready; empty without one."""
     conditions = node.get("status", {}).get("conditions", [])
     return next((str(one["status"]) for one in conditions if one["type"] == "Ready"), "")
 

@@ -6,14 +6,15 @@ Everything is drawn before the run, so that single faults can be left out to shr
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
 from local import gce, kube, pubsub
 from local.cloud.simulation import Clocks, Options
 from local.vm import agents
-from shared.triggers.routes import STEPS
+from shared.settings import GKE, TPU_NODE_GROUP
+from shared.triggers.routes import SLICE_STEPS, STEPS
 
 BREAKS_FOR_S = 900.0
 """How long a world is being broken; then it heals."""
@@ -39,8 +40,30 @@ PEOPLE = (
     "foreign VM",
     "foreign Node",
 )
+USERS = (
+    "delete workload",
+    "delete workload",
+    "delete Pod",
+    "scale",
+    "suspend",
+    "pause slices",
+    "delete slice",
+    "lose Nodes",
+    "failing pools",
+)
+"""What users do to workloads, and what happens to their node pools."""
 TARGETS = ("", "", "GET", "write", "insert", "insert", "secret")
 """Which calls a fault of a call may hit: any, reads, writes, inserts of resources, tokens' Secrets."""
+KINDS_BY_HOSTS = (
+    {"JobSet": 1, "LeaderWorkerSet": 1},
+    {"Deployment": 2, "StatefulSet": 1, "Job": 1, "Pod": 1},
+)
+"""Kinds of workloads with two hosts a slice and with one, each with the most slices that it needs.
+
+Groups of a LeaderWorkerSet and Pods of a StatefulSet that are not tied to their slices may take each
+other's. If one of two slices is lost then, the Pod that waits has its own slice, in use: a known gap.
+"""
+KINDS = {kind: most for of_size in KINDS_BY_HOSTS for kind, most in of_size.items()}
 HTTP = (503, 401, 403, 409, 412, 429, 500)
 
 
@@ -64,17 +87,25 @@ class Fault:
 
 @dataclass(frozen=True)
 class World:
-    """One world: a simulation's options, the changes of the slices' specs, and the faults."""
+    """One world: a simulation's options, the changes of the slices' specs, and the faults.
+
+    ``workloads``: how many slices each kind of workload needs, with this ``provider``; then the world
+    has no other slices.
+    """
 
     seed: int
     options: Options
     slices: Mapping[str, Mapping[str, Any]]
     faults: Sequence[Fault] = field(default_factory=tuple)
+    workloads: Mapping[str, int] = field(default_factory=dict)
+    provider: str = ""
 
 
 def draw(seed: int) -> World:
-    """Draw the world of a seed."""
+    """Draw the world of a seed. Each third world has workloads."""
     random = Random(seed)
+    if seed % 3 == 2:
+        return _draw_workloads(seed, random)
     names = ("one", "two")[: random.choice((1, 1, 2))]
     slices = {name: _draw_slice(random) for name in names}
     faults = [_draw_fault(random) for _ in range(random.randrange(1, 25))]
@@ -93,6 +124,29 @@ def draw(seed: int) -> World:
         faults.append(Fault(random.uniform(0, 4), "take name", number=random.randrange(2)))
     faults.sort(key=lambda fault: fault.at_s)
     return World(seed, options, slices, tuple(faults))
+
+
+def _draw_workloads(seed: int, random: Random) -> World:
+    provider = random.choice((TPU_NODE_GROUP, TPU_NODE_GROUP, GKE))
+    # Two kinds whose slices are alike would take each other's hosts.
+    kinds = [random.choice(sorted(of_size)) for of_size in random.sample(KINDS_BY_HOSTS, 2)]
+    kinds = kinds[: random.choice((1, 2))]
+    workloads = {kind: random.randrange(1, 1 + KINDS[kind]) for kind in kinds}
+    options = _draw_options(random)
+    # The stand-ins of controllers have the API server's clock.
+    clocks = replace(options.clocks, api_server_s=0.0)
+    faults = [_draw_fault(random) for _ in range(random.randrange(1, 12))]
+    for _ in range(random.randrange(1, 8)):
+        at_s, seconds = random.uniform(0, BREAKS_FOR_S), random.uniform(1, 300)
+        what = random.choice((*USERS, *CALLS, *MESSAGES))
+        step = random.choice(SLICE_STEPS) if what not in USERS else ""
+        number = random.choice(HTTP) if what in CALLS else random.randrange(6)
+        if what in CALLS:
+            seconds = min(seconds, LATEST_EFFECT_S)
+        faults.append(Fault(at_s, what, step, "", seconds, number))
+    faults.sort(key=lambda fault: fault.at_s)
+    options = replace(options, clocks=clocks, workloads=True)
+    return World(seed, options, {}, tuple(faults), workloads, provider)
 
 
 def _draw_slice(random: Random) -> dict[str, Any]:

@@ -1,0 +1,186 @@
+"""Workloads of a world, whose slices are TPUNodeGroups or node pools."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from local.base.controls import UnknownFault
+from local.base.http import Request
+from local.cloud.simulation import PROJECT
+from shared.base.names import POOL_LABEL
+from tests.explore.rules import GROUPS, NODES, Rules, ready_of
+from tests.explore.world import KINDS, Fault
+from tests.stories import workload_objects as objects
+from tests.stories.jobsets import MERGE, OPTIONS, RUNS_FOREVER
+from tests.stories.workload_objects import PATHS
+from tests.support import jobset_objects
+from tests.support.harness import Harness
+
+_ENDS = ("Complete", "Completed", "Failed")
+
+
+def build(kind: str, replicas: int) -> dict[str, Any]:
+    """The manifest of a workload, named after its kind."""
+    made = _build(kind, replicas)
+    made["metadata"]["name"] = kind.lower()
+    return made
+
+
+def _build(kind: str, replicas: int) -> dict[str, Any]:
+    match kind:
+        case "JobSet":
+            made = jobset_objects.small_jobset(topology="2x4", hosts=2)
+            made["spec"]["failurePolicy"] = {"maxRestarts": 2}
+            return made
+        case "LeaderWorkerSet":
+            return objects.leader_worker_set(size=2, topology="2x4", replicas=replicas)
+        case "Deployment":
+            return objects.deployment(replicas)
+        case "StatefulSet":
+            return objects.stateful_set(replicas)
+        case "Job":
+            return objects.job()
+    return objects.pod()
+
+
+class Workloads:
+    """The workloads of a world: kinds, and how many slices each needs."""
+
+    def __init__(self, harness: Harness, rules: Rules, wanted: Mapping[str, int]) -> None:
+        self._harness, self._rules, self._wanted = harness, rules, wanted
+        self._admin = harness.simulation.admin
+        self._most = 2 + sum(wanted.values())
+        listed = f"{objects.NAMESPACE}: {{kinds: [{', '.join(PATHS)}], slices: {self._most}}}"
+        self._admin("POST", OPTIONS, jobset_objects.config_map(namespaces=listed))
+        harness.jobsets.behaviour = RUNS_FOREVER
+
+    def apply(self) -> None:
+        """Create what is not there; create again what has ended, as people do."""
+        for kind, replicas in self._wanted.items():
+            made = build(kind, replicas)
+            path = _path(kind)
+            found = self._admin("GET", path)
+            if _has_ended(found) and "deletionTimestamp" not in found["metadata"]:
+                self._admin("DELETE", path, {"propagationPolicy": "Background"})
+            elif "metadata" not in found or not found["metadata"].get("uid"):
+                self._admin("POST", PATHS[kind], made)
+
+    def delete(self) -> None:
+        """Delete all."""
+        for kind in self._wanted:
+            self._delete(kind, "Background")
+
+    def heal(self) -> None:
+        """End what people have begun."""
+        self._set_paused(None)
+        for kind in self._wanted:
+            self._change(kind, self._wanted[kind], suspend=False)
+
+    def slices(self) -> list[str]:
+        """The names of all slices, also of strangers'."""
+        groups = [one["metadata"]["name"] for one in self._rules.items(GROUPS)]
+        return groups + [path.rpartition("/")[2] for path in self._harness.gke.leftovers()]
+
+    def pods(self) -> list[dict[str, Any]]:
+        """The Pods that have not ended."""
+        found = self._rules.items(PATHS["Pod"])
+        return [one for one in found if one["status"].get("phase") not in ("Succeeded", "Failed")]
+
+    def are_right(self) -> bool:
+        """Whether each Pod runs on a Node that is Ready, and each slice is needed."""
+        nodes = {one["metadata"]["name"]: one for one in self._rules.items(NODES)}
+        used = set()
+        for pod in self.pods():
+            node = nodes.get(pod["spec"].get("nodeName", ""))
+            is_running = pod["status"].get("phase") == "Running"
+            if "deletionTimestamp" in pod["metadata"] or not is_running or node is None:
+                return False
+            if ready_of(node) != "True":
+                return False
+            used.add(node["metadata"]["labels"][POOL_LABEL])
+        hosts = {"JobSet": 2, "LeaderWorkerSet": 2}
+        count = sum(hosts.get(kind, 1) * number for kind, number in self._wanted.items())
+        is_whole = len(self.pods()) == count and len(used) == sum(self._wanted.values())
+        return is_whole and sorted(used) == sorted(self.slices())
+
+    def act(self, fault: Fault) -> None:
+        """What a person does to a workload, its Pods or its slices."""
+        kinds = list(self._wanted)
+        kind = kinds[fault.number % len(kinds)]
+        later = partial(self._harness.clock.call_later, fault.seconds)
+        pods, slices = self.pods(), self.slices()
+        match fault.kind:
+            case "delete workload":
+                self._delete(kind, ("Background", "Foreground")[fault.number // 2 % 2])
+                later(self.apply)
+            case "delete Pod" if pods:
+                name = pods[fault.number % len(pods)]["metadata"]["name"]
+                self._admin("DELETE", f"{PATHS['Pod']}/{name}")
+            case "scale":
+                self._change(kind, fault.number % (1 + KINDS[kind]), suspend=False)
+                later(lambda: self._change(kind, self._wanted[kind], suspend=False))
+            case "suspend":
+                self._change(kind, self._wanted[kind], suspend=True)
+                later(lambda: self._change(kind, self._wanted[kind], suspend=False))
+            case "pause slices":
+                self._set_paused("true")
+                later(lambda: self._set_paused(None))
+            case "delete slice" if slices:
+                self._delete_slice(slices[fault.number % len(slices)])
+            case "lose Nodes" if slices:
+                try:
+                    self._harness.gke.faults.lose_nodes(slices[fault.number % len(slices)])
+                except UnknownFault:
+                    return
+            case "failing pools":
+                verbs = ("nodePools.create", "nodePools.delete", "nodePools.update")
+                self._harness.gke.faults.fail_operations(verbs[fault.number % 3])
+
+    def replace_broken(self) -> None:
+        """Delete the slices that have lost hosts for good, as their messages advise."""
+        for name in self.slices():
+            pool = self._harness.gke.find_pool(name)
+            if pool.status != "RUNNING" if pool is not None else not self._harness.is_ready(name):
+                self._delete_slice(name)
+
+    def _delete_slice(self, name: str) -> None:
+        for path in self._harness.gke.leftovers():
+            if path.endswith(f"/{name}"):
+                self._harness.gke.handle(Request.of("DELETE", f"/v1/projects/{PROJECT}/{path}"))
+        self._harness.delete(name, objects.NAMESPACE)
+
+    def _delete(self, kind: str, policy: str) -> None:
+        self._admin("DELETE", _path(kind), {"propagationPolicy": policy})
+
+    def _change(self, kind: str, replicas: int, *, suspend: bool) -> None:
+        spec: dict[str, Any] = {"suspend": suspend} if kind in ("Job", "JobSet") else {}
+        if kind in ("Deployment", "LeaderWorkerSet", "StatefulSet"):
+            spec = {"replicas": replicas}
+        if spec:
+            self._admin("PATCH", _path(kind), {"spec": spec}, **MERGE)
+
+    def _set_paused(self, value: str | None) -> None:
+        self._admin("PATCH", f"{OPTIONS}/jobsets", {"data": {"paused": value}}, **MERGE)
+
+    def problem(self) -> str:
+        """What is wrong now; empty if nothing is."""
+        names = [one for one in self.slices() if one not in self._rules.strangers]
+        if len(names) > self._most:
+            return f"{len(names)} slices, but the namespace may have {self._most}: {names}"
+        return ""
+
+
+def _path(kind: str) -> str:
+    return f"{PATHS[kind]}/{kind.lower()}"
+
+
+def _has_ended(found: Mapping[str, Any]) -> bool:
+    status = found.get("status")
+    if not isinstance(status, Mapping):
+        return False  # there is none
+    ends = [one for one in status.get("conditions") or () if one["type"] in _ENDS]
+    return status.get("phase") in ("Succeeded", "Failed") or any(
+        one["status"] == "True" for one in ends
+    )
