@@ -17,7 +17,6 @@ from shared.node_groups.node_group import AnyGroup, NodeGroup
 from shared.node_groups.status import Status
 from shared.ports.errors import CallError, OutOfTimeError
 from shared.ports.gce.values import Instance
-from shared.ports.kubernetes.nodes import parse_node
 
 SECONDS_FOR_WRITING = 15.0
 """Reading leaves so many seconds for writing."""
@@ -152,7 +151,6 @@ class Cache:
         self._work = work
         self._found: dict[str, AnyGroup | None] = {}
         self._instances: dict[str, Instance | None] = {}
-        self._proved_ids: dict[str, frozenset[str]] = {}
 
     def list_instances(self, candidates: Iterable[Candidate]) -> None:
         """Read the VMs of several requests from one list for each zone. The list may lag: a VM that
@@ -180,11 +178,9 @@ class Cache:
 
     def list_proved_ids(self, group: NodeGroup) -> frozenset[str]:
         """The ids of the VMs that have joined, by the labels of the group's Nodes."""
-        name = group.resource_name
-        if name not in self._proved_ids:
-            nodes = map(parse_node, self._work.cluster.list_recent_nodes(name, self._work.now))
-            self._proved_ids[name] = frozenset(node.proved_vm_id for node in nodes)
-        return self._proved_ids[name]
+        place = group.resource_name, group.spec.node_count
+        nodes = self._work.cluster.list_recent_nodes(*place, self._work.now)
+        return frozenset(node.proved_vm_id for node in nodes)
 
     def find_group(self, resource_name: str) -> AnyGroup | None:
         """The group whose resources have this name.

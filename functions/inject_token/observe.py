@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import Any
 
 from shared.base.names import CA_HASH_KEY, TOKEN_KEY
 from shared.node_groups.bootstrap import Token, ca_hash, find_token, new_token
@@ -19,7 +18,7 @@ from shared.node_groups.status import Status, Type
 from shared.node_groups.work import GroupWork
 from shared.ports.errors import CallError, OutOfTimeError
 from shared.ports.gce.values import Instance
-from shared.ports.kubernetes.nodes import Node, parse_node
+from shared.ports.kubernetes.nodes import Node
 from shared.triggers.message import BATCH
 from shared.triggers.trigger import LogTrigger, Trigger
 
@@ -157,13 +156,13 @@ def _read_named_vms(
                 instance = work.gce.find_instance(group.spec.project, group.spec.zone, name)
                 if instance is None or _is_duplicate(work, instance):
                     continue
-                raw = _find_node(work, group, instance)
+                node = _find_node(work, group, instance)
             except CallError as error:
                 errors.append(error.of(name))
             except OutOfTimeError as error:
                 errors.append(OutOfTimeError(f"{name}: {error}"))
             else:
-                found[name] = instance, parse_node(raw) if raw is not None else None
+                found[name] = instance, node
     instances = {name: instance for name, (instance, _) in found.items()}
     nodes = {name: node for name, (_, node) in found.items() if node is not None}
     return _build_vms(work, group, instances, nodes), unread, tuple(errors)
@@ -181,7 +180,7 @@ def _is_duplicate(work: GroupWork, instance: Instance) -> bool:
     return is_young and find_token_of_this_start(instance, work.now) is not None
 
 
-def _find_node(work: GroupWork, group: NodeGroup, instance: Instance) -> dict[str, Any] | None:
+def _find_node(work: GroupWork, group: NodeGroup, instance: Instance) -> Node | None:
     """The Node of the VM's name. While the VMs of a new group are created, it is searched for in one
     list: kubelets register with the label. Later the label of a stale Node may have been removed."""
     name, known = instance.name, work.status
@@ -189,8 +188,9 @@ def _find_node(work: GroupWork, group: NodeGroup, instance: Instance) -> dict[st
     has_token = TOKEN_KEY in instance.metadata or work.is_repetition
     if not is_new or has_token or not isinstance(work.trigger, LogTrigger):
         return work.cluster.find_node(name)
-    nodes = work.cluster.list_recent_nodes(group.resource_name, work.now, _NODES_KEPT)
-    return next((node for node in nodes if node["metadata"]["name"] == name), None)
+    place = group.resource_name, group.spec.node_count
+    nodes = work.cluster.list_recent_nodes(*place, work.now, _NODES_KEPT)
+    return next((node for node in nodes if node.name == name), None)
 
 
 def _build_vms(
@@ -222,19 +222,20 @@ def _list_vms(work: GroupWork, unread: ObservedVms) -> ObservedVms:
     is_new = known.is_true(Type.NODES_JOINED) and not known.is_true(Type.TOKENS_INJECTED)
     if is_new and known.counts.joined >= desired:
         return replace(unread, have_all_joined=True)
-    nodes = {node.vm: node for node in map(parse_node, work.cluster.list_nodes(name))}
+    nodes = {node.vm: node for node in work.cluster.list_nodes(name, desired)}
     joined = [one for one in nodes.values() if one.proved_vm_id and may_match(group, one)]
     if sum(not node.is_silent for node in joined) >= desired:
         return replace(unread, have_all_joined=True)
-    listed = {vm.name: vm for vm in work.gce.list_instances(spec.project, spec.zone, name)}
+    place = spec.project, spec.zone, name
+    listed = {vm.name: vm for vm in work.gce.list_instances(*place, desired)}
     is_retried = any(retry.step == work.step for retry in work.status.retries)
     if not is_retried or len(listed) > BATCH:
         return replace(unread, vms=_build_vms(work, group, listed, nodes))
     # After a transient error, such as a rate limit, their tokens are injected now. A Node may lack the
     # label.
     for vm in sorted(listed.keys() - nodes.keys()):
-        raw = work.cluster.find_node(vm)
-        if raw is not None:
-            nodes[vm] = parse_node(raw)
+        node = work.cluster.find_node(vm)
+        if node is not None:
+            nodes[vm] = node
     vms = _build_vms(work, group, listed, nodes)
     return _add_secrets(work, replace(unread, vms=vms, injects_at_once=True))

@@ -148,13 +148,13 @@ def _list_node_events(observed: ObservedNodes, now: datetime) -> Iterator[Emit]:
     Nodes of a large slice may have the same defect, and the group's own Events come after these."""
     for node in islice(observed.without_provider_id(), BATCH):
         text = f"Node {node.name} joined without a ProviderID"
-        yield Emit(Event("MissingProviderID", text, is_warning=True), node.raw, once=True)
+        yield Emit(Event("MissingProviderID", text, is_warning=True), node.reference, once=True)
     for node in islice((node for node in observed.nodes if observed.has_wrong_id(node)), BATCH):
         text = (
             f"Node {node.name} had the id of another VM in its label {VM_ID_LABEL}. Its kubelet runs on "
             f"VM {node.vm}: the label is corrected, and the Node is kept."
         )
-        yield Emit(Event("VmIdCorrected", text, is_warning=True), node.raw, once=True)
+        yield Emit(Event("VmIdCorrected", text, is_warning=True), node.reference, once=True)
     often = (
         one for one in observed.nodes if _count_corrections(one, now)[0] >= MAX_CORRECTIONS - 1
     )
@@ -164,14 +164,14 @@ def _list_node_events(observed: ObservedNodes, now: datetime) -> Iterator[Emit]:
             "ten minutes: they are corrected less often now. To find it: kubectl get node "
             f"{node.name} -o yaml --show-managed-fields"
         )
-        yield Emit(Event("LabelsContested", text, is_warning=True), node.raw, once=True)
+        yield Emit(Event("LabelsContested", text, is_warning=True), node.reference, once=True)
     for vm, node in observed.misnamed[:BATCH]:
         text = (
             f"Node {node.name} names VM {vm} in its ProviderID, but a Node must have its VM's "
             f"name: it is not counted, and not deleted with the group. Delete it and register "
             f"the kubelet as {vm} (--hostname-override; kubeadm: nodeRegistration.name)."
         )
-        yield Emit(Event("NodeNameMismatch", text, is_warning=True), node.raw, once=True)
+        yield Emit(Event("NodeNameMismatch", text, is_warning=True), node.reference, once=True)
 
 
 def _list_vm_events(observed: ObservedNodes, now: datetime) -> Iterator[Emit]:

@@ -11,7 +11,7 @@ from shared.node_groups.node_group import AnyGroup, NodeGroup
 from shared.node_groups.status import Status, Type
 from shared.node_groups.work import GroupWork
 from shared.ports.gce.values import Instance
-from shared.ports.kubernetes.nodes import Node, parse_node
+from shared.ports.kubernetes.nodes import Node
 from shared.triggers.message import Cause
 from shared.triggers.trigger import LogTrigger, Trigger
 
@@ -53,16 +53,16 @@ def observe(work: GroupWork) -> ObservedNodes | NothingToCount:
     if is_debounced(work.trigger, work.status, work.now):
         (vm,) = work.trigger.vms  # an event about a VM names exactly one
         found_vm = work.gce.find_instance(group.spec.project, group.spec.zone, vm)
-        raw_node = work.cluster.find_node(vm)
-        own = (parse_node(raw_node),) if raw_node is not None else ()
+        node = work.cluster.find_node(vm)
+        own = (node,) if node is not None else ()
         instances = mark_members(work, group, {vm: found_vm}, own)
         return replace(observed, nodes=own, instances=instances, is_debounced=True)
-    listed = work.cluster.list_nodes(group.resource_name)
-    nodes = {node.name: node for node in map(parse_node, listed)}
+    listed = work.cluster.list_nodes(group.resource_name, group.spec.node_count)
+    nodes = {node.name: node for node in listed}
     instances = _read_instances(work, observed, nodes)
     unlisted = list(_list_unlabelled(work, group, nodes, instances))
     found = work.cluster.find_nodes(unlisted)
-    nodes |= {name: parse_node(raw) for name, raw in found.items() if raw is not None}
+    nodes |= {name: one for name, one in found.items() if one is not None}
     # The VMs of Nodes that have none in ``instances`` yet, one by one. On a resync the list of VMs may
     # lag, so absence there proves nothing. Otherwise these are the VMs of Nodes without proof that were
     # read by name.
@@ -142,8 +142,9 @@ def _read_instances(
 
 
 def _list_instances(work: GroupWork, group: NodeGroup) -> dict[str, Instance]:
-    spec, name = group.spec, group.resource_name
-    return {vm.name: vm for vm in work.gce.list_instances(spec.project, spec.zone, name)}
+    spec = group.spec
+    place = spec.project, spec.zone, group.resource_name
+    return {vm.name: vm for vm in work.gce.list_instances(*place, spec.node_count)}
 
 
 def _find_instances(

@@ -16,7 +16,7 @@ from shared.node_groups.status import MIG, TEMPLATE, Resource, State, Status
 from shared.node_groups.work import GroupWork
 from shared.ports.errors import CallError, OutOfTimeError
 from shared.ports.gce.values import Instance, Mig, Operation
-from shared.ports.kubernetes.nodes import Node, parse_node
+from shared.ports.kubernetes.nodes import Node
 from shared.settings import describe_unserved
 from shared.triggers.message import Cause
 from shared.triggers.trigger import LogTrigger
@@ -169,7 +169,8 @@ def _observe_vms_left(work: GroupWork, observed: ObservedRemains) -> ObservedRem
     names = {node.vm for node in observed.nodes if may_match(group, node) and not node.is_silent}
     if not names:
         return observed
-    listed = work.gce.list_instances(spec.project, spec.zone, group.resource_name)
+    place = spec.project, spec.zone, group.resource_name
+    listed = work.gce.list_instances(*place, spec.node_count)
     names &= {vm.name for vm in listed}
     found = work.gce.find_instances(spec.project, spec.zone, sorted(names))
     left = names - {name for name, vm in found.items() if vm is None}
@@ -185,7 +186,8 @@ def is_deletion_begun(group: NodeGroup, known: Status) -> bool:
 
 
 def _list_nodes(work: GroupWork) -> tuple[Node, ...]:
-    return tuple(map(parse_node, work.cluster.list_nodes(work.group.resource_name)))
+    hosts = work.group.spec.node_count if isinstance(work.group, NodeGroup) else 0
+    return tuple(work.cluster.list_nodes(work.group.resource_name, hosts))
 
 
 def list_kinds(group: NodeGroup, known: Status) -> tuple[str, ...]:
@@ -299,13 +301,14 @@ def _observe_nodes_and_vms(work: GroupWork, observed: ObservedRemains) -> Observ
             mig = observed.found.get(MIG)
             if isinstance(mig, Mig) and mig.waits_as_a_whole:
                 return observed
-            instances = work.gce.list_instances(spec.project, spec.zone, name)
+            place = spec.project, spec.zone, name
+            instances = work.gce.list_instances(*place, spec.node_count)
             listed = {node.vm for node in observed.nodes}
             unlisted = [instance.name for instance in instances if instance.name not in listed]
             by_name = work.cluster.find_nodes(unlisted)
     except (CallError, OutOfTimeError) as error:
         return replace(observed, notes=(*observed.notes, str(error)))
-    found = [parse_node(raw) for raw in by_name.values() if raw is not None]
+    found = [node for node in by_name.values() if node is not None]
     left = len(unlisted) - len(by_name)
     note = (f"no time to read the Nodes of {left} VMs by name",) if left else ()
     return replace(

@@ -25,7 +25,7 @@ from shared.ports.kubernetes.events import Event
 from shared.ports.kubernetes.nodes import parse_node
 from tests.support.builders import NOW, RESOURCE, group
 from tests.support.specs import OWN_TEMPLATE
-from tests.unit.functions.label_node.objects import A, node, observed
+from tests.unit.functions.label_node.objects import A, observed, raw_node
 
 GONE = Resource(RESOURCE, State.GONE, NOW)
 EXISTS = Resource(RESOURCE, State.READY, NOW)
@@ -137,7 +137,7 @@ def test_a_node_is_ready_only_with_all_chips_of_its_vm(
     case: tuple[str | None, str | None, bool],
 ) -> None:
     capacity, allocatable, is_ready = case
-    raw = dict(node().raw)
+    raw = raw_node()
     raw["status"] = {
         **raw["status"],
         "capacity": {"google.com/tpu": capacity} if capacity else {},

@@ -47,6 +47,7 @@ run "cluster_access_google_id_token_with_the_relay_as_its_vm" {
       PUSH_AUDIENCE             = "https://tpu-functions-sweep-123456789012.us-central1.run.app"
       PUSH_SERVICE_ACCOUNT      = "mocked@my-project.iam.gserviceaccount.com"
       PUSH_VERIFICATION         = "platform"
+      MALLOC_ARENA_MAX          = "2"
       THREADS                   = "8"
     })
     error_message = "The environment must have exactly the settings that the functions read."

@@ -9,6 +9,7 @@ a count of its own.
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, TypeVar
 
 from shared.base.documents import Document
@@ -36,6 +37,7 @@ from shared.ports.gce.values import (
     read_field,
 )
 from shared.ports.google_credentials import Call
+from shared.ports.large_lists import one_at_a_time
 
 T = TypeVar("T")
 
@@ -175,9 +177,13 @@ class Gce:
             found[name] = self.find_instance(project, zone, name)
         return found
 
-    def list_instances(self, project: str, zone: str, group: str) -> tuple[Instance, ...]:
-        """The VMs with names of this managed instance group. The list may lag by seconds."""
-        return self.list_instances_named(project, zone, (f"{group}-[a-z0-9]{{4}}",))
+    def list_instances(
+        self, project: str, zone: str, group: str, hosts: int
+    ) -> tuple[Instance, ...]:
+        """The VMs with names of this managed instance group; there may be so many. The list may lag by
+        seconds."""
+        with one_at_a_time(hosts, self._remaining_s):
+            return self.list_instances_named(project, zone, (f"{group}-[a-z0-9]{{4}}",))
 
     def list_instances_named(
         self, project: str, zone: str, names: Iterable[str]
@@ -186,7 +192,7 @@ class Gce:
         query = {"filter": f'name eq "({"|".join(names)})"', "maxResults": str(PAGE_SIZE)}
         path = f"{_zonal(project, zone)}/{VMS}"
         call = Call(f"{VMS}.list", About(VMS), "GET", path, query)
-        pages = self._pages(call, _parse_each("items", parse_instance))
+        pages = self._pages(call, _parse_each("items", partial(parse_instance, texts={})))
         return tuple(instance for page in pages for instance in page)
 
     def set_metadata(

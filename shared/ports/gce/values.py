@@ -250,8 +250,9 @@ def parse_managed_instance(found: Document) -> ManagedInstance:
     )
 
 
-def parse_instance(found: Document) -> Instance:
-    """A VM."""
+def parse_instance(found: Document, texts: dict[str, str] | None = None) -> Instance:
+    """A VM. ``texts``: those in the metadata of other VMs. Equal ones, such as all startup scripts of a
+    slice, are kept once."""
     return Instance(
         name=read_field(found, "name", str),
         id=read_field(found, "id", str),
@@ -259,7 +260,7 @@ def parse_instance(found: Document) -> Instance:
         created=find_time(read_field(found, "creationTimestamp", str)),
         started=find_time(read_field(found, "lastStartTimestamp", str)),
         fingerprint=read_field(read_field(found, "metadata", dict), "fingerprint", str),
-        metadata=_read_items(found),
+        metadata=_read_items(found, texts),
     )
 
 
@@ -308,6 +309,8 @@ def _read_errors(holder: Document, http: int = 0) -> tuple[GceError, ...]:
     return tuple(sorted(parsed, key=lambda error: (rank(error.verdict), error.code, error.message)))
 
 
-def _read_items(holder: Document) -> dict[str, str]:
+def _read_items(holder: Document, texts: dict[str, str] | None = None) -> dict[str, str]:
     items = read_field(read_field(holder, "metadata", dict), "items", list)
-    return {read_field(one, "key", str): read_field(one, "value", str) for one in items}
+    known = {} if texts is None else texts
+    read = ((read_field(one, "key", str), read_field(one, "value", str)) for one in items)
+    return {key: known.setdefault(value, value) for key, value in read}

@@ -12,7 +12,7 @@ from shared.ports.kubernetes.classes import SliceClassCalls
 from shared.ports.kubernetes.connection import Connection
 from shared.ports.kubernetes.events import EventCalls
 from shared.ports.kubernetes.groups import GroupCalls
-from shared.ports.kubernetes.nodes import NodeCalls
+from shared.ports.kubernetes.nodes import Node, NodeCalls
 from shared.ports.kubernetes.signing_requests import SigningRequestCalls
 from shared.ports.kubernetes.tokens import TokenCalls
 from shared.ports.kubernetes.transport import Target
@@ -80,11 +80,13 @@ class Cluster(
         )
 
     def list_recent_nodes(
-        self, resource_name: str, now: datetime, kept: timedelta = _RECENT
-    ) -> list[dict[str, Any]]:
+        self, resource_name: str, hosts: int, now: datetime, kept: timedelta = _RECENT
+    ) -> list[Node]:
         """As `list_nodes`, read at most so long ago, also if there were none."""
         key = f"{resource_name}/nodes"
-        return self._read_seldom(key, lambda: (self.list_nodes(resource_name),), now, kept)[0]
+        return self._read_seldom(key, lambda: (self.list_nodes(resource_name, hosts),), now, kept)[
+            0
+        ]
 
     def _read_ca_certificate(self) -> str:
         found = self._find(_CONFIG_MAPS.within("kube-system").one("kube-root-ca.crt")) or {}

@@ -18,6 +18,7 @@ from shared.base.names import (
 )
 from shared.base.timestamps import guess_time
 from shared.ports.kubernetes.transport import MERGE_PATCH, Target, Transport
+from shared.ports.large_lists import one_at_a_time
 
 _NODES = Target(NODE_KIND, "/api/v1", "nodes")
 _SLICES_A_CALL = 50
@@ -47,7 +48,8 @@ class Node:
     """The machine's boot id that its kubelet reports; empty if it is not a valid label value."""
     tpu_capacity: int
     tpu_allocatable: int
-    raw: Mapping[str, Any] = field(repr=False)
+    reference: Mapping[str, Any] = field(repr=False)
+    """What Events need of it. The object itself is ten times larger."""
     is_deleting: bool = False
     """It has a deletionTimestamp: a finalizer keeps it."""
     corrections_note: str = ""
@@ -106,7 +108,11 @@ def parse_node(raw: Mapping[str, Any]) -> Node:
         boot_id=boot_id if _LABEL_VALUE.fullmatch(boot_id) else "",
         tpu_capacity=_chips(status.get("capacity")),
         tpu_allocatable=_chips(status.get("allocatable")),
-        raw=raw,
+        reference={
+            "apiVersion": "v1",
+            "kind": NODE_KIND,
+            "metadata": {key: metadata.get(key, "") for key in ("name", "uid", "resourceVersion")},
+        },
         is_deleting="deletionTimestamp" in metadata,
         corrections_note=str((metadata.get("annotations") or {}).get(CORRECTIONS_KEY, "")),
     )
@@ -122,24 +128,26 @@ def _chips(resources: Mapping[str, Any] | None) -> int:
 class NodeCalls(Transport):
     """The calls about Nodes."""
 
-    def list_nodes(self, resource_name: str) -> list[dict[str, Any]]:
-        """The Nodes with this resource-name label, with kind and apiVersion, which Events need."""
-        found = self._list(_NODES, f"{RESOURCE_NAME_LABEL}={resource_name}")
-        return [{"apiVersion": "v1", "kind": "Node", **node} for node in found]
+    def list_nodes(self, resource_name: str, hosts: int) -> list[Node]:
+        """The Nodes with this resource-name label; there may be so many."""
+        with one_at_a_time(hosts, self._remaining_s):
+            found = self._list(_NODES, f"{RESOURCE_NAME_LABEL}={resource_name}")
+            return [parse_node(node) for node in found]
 
     def list_all_nodes(self) -> Iterator[dict[str, Any]]:
         """All Nodes of the cluster, page by page."""
         return self._list(_NODES, is_paged=True)
 
-    def find_node(self, name: str) -> dict[str, Any] | None:
+    def find_node(self, name: str) -> Node | None:
         """The Node of that name, or ``None``."""
-        return self._find(_NODES.one(name))
+        raw = self._find(_NODES.one(name))
+        return parse_node(raw) if raw is not None else None
 
-    def find_nodes(self, names: Iterable[str]) -> dict[str, dict[str, Any] | None]:
+    def find_nodes(self, names: Iterable[str]) -> dict[str, Node | None]:
         """The Nodes of these names (``None``: there is none), one after the other, for at most a third
         of the seconds that are left: a name that is not in the answer has not been asked for."""
         stop_at_remaining_s = self._remaining_s() * 2 / 3
-        found: dict[str, dict[str, Any] | None] = {}
+        found: dict[str, Node | None] = {}
         for name in names:
             if self._remaining_s() <= stop_at_remaining_s:
                 break

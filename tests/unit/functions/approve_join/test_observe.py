@@ -25,6 +25,7 @@ from shared.node_groups.status import Counts, Status
 from shared.ports.errors import CallError, OutOfTimeError
 from shared.ports.gce.calls import Gce
 from shared.ports.kubernetes.cluster import Cluster
+from shared.ports.kubernetes.nodes import parse_node
 from shared.triggers.message import Cause, message_about_requests
 from shared.triggers.trigger import ObjectTrigger, TimeTrigger
 from tests.support.builders import CLUSTER, NOW, RESOURCE, SETTINGS, raw_group
@@ -72,7 +73,9 @@ def joining(
     return work, reads
 
 
-PROVED = {"metadata": {"name": VM, "uid": "u", "labels": {VM_ID_LABEL: instance(VM).id}}}
+PROVED = parse_node(
+    {"metadata": {"name": VM, "uid": "u", "labels": {VM_ID_LABEL: instance(VM).id}}}
+)
 ONE_JOINED = raw_group(status={"nodeSummary": {"joined": 1}})
 GROUP = ["get_cluster_id", "list_recent_groups_named"]
 CASES: dict[str, tuple[dict[str, Any], list[str], dict[str, Any] | None]] = {

@@ -12,6 +12,7 @@ from shared.node_groups.bootstrap import TOKEN_LIFE, Token, ca_hash
 from shared.node_groups.status import Condition, Counts, Status, Type
 from shared.ports.errors import CallError, OutOfTimeError
 from shared.ports.gce.values import Instance
+from shared.ports.kubernetes.nodes import parse_node
 from shared.triggers.audit_log import LogEvent
 from shared.triggers.trigger import LogTrigger, Trigger
 from tests.support.builders import NOW, group
@@ -118,7 +119,9 @@ ENDED = LogTrigger(
 )
 REPEATED = replace(ENDED, is_first_attempt=False, is_redelivered=True)
 YOUNG = replace(OLD, expires=NOW + TOKEN_LIFE - UNUSED_AFTER / 2)
-STALE = {"metadata": {"name": VM, "uid": "node-uid", "labels": {VM_ID_LABEL: "another VM's"}}}
+STALE = parse_node(
+    {"metadata": {"name": VM, "uid": "node-uid", "labels": {VM_ID_LABEL: "another VM's"}}}
+)
 JOINED = Status(counts=Counts(joined=1))
 BY_NAME, LISTED, NO_NODE = ["find_node"], ["list_recent_nodes"], list[str]()
 

@@ -55,7 +55,7 @@ def preempted(
     return LogTrigger(at=NOW, event=event)
 
 
-def node(
+def raw_node(
     vm: str = A,
     *,
     proved: bool = True,
@@ -68,43 +68,45 @@ def node(
     boot: str = "",
     labels: dict[str, str] | None = None,
     created: datetime | None = None,
-) -> Node:
+) -> dict[str, Any]:
     machine = find_machine("tpu7x-standard-4t")
     own_labels = dict(group().node_labels(machine)) if labelled else {}
     if proved:
         own_labels[VM_ID_LABEL] = "42"
     chips_text = {"google.com/tpu": str(chips)} if chips else {}
-    return parse_node(
-        {
-            "apiVersion": "v1",
-            "kind": "Node",
-            "metadata": {
-                "name": vm,
-                "uid": f"uid-of-{vm}",
-                "resourceVersion": "9",
-                "labels": own_labels | (labels or {}),
-                **({"creationTimestamp": render_time(created)} if created else {}),
-            },
-            "spec": {
-                "taints": [{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}],
-                "providerID": f"gce://my-gcp-project/us-central1-c/{vm}"
-                if provider_id is None
-                else provider_id,
-            },
-            "status": {
-                "capacity": chips_text,
-                "allocatable": chips_text,
-                "nodeInfo": {"bootID": boot},
-                "conditions": [
-                    {
-                        "type": "Ready",
-                        "status": "Unknown" if silent else str(ready),
-                        "lastTransitionTime": changed.isoformat(),
-                    }
-                ],
-            },
-        }
-    )
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {
+            "name": vm,
+            "uid": f"uid-of-{vm}",
+            "resourceVersion": "9",
+            "labels": own_labels | (labels or {}),
+            **({"creationTimestamp": render_time(created)} if created else {}),
+        },
+        "spec": {
+            "taints": [{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}],
+            "providerID": f"gce://my-gcp-project/us-central1-c/{vm}"
+            if provider_id is None
+            else provider_id,
+        },
+        "status": {
+            "capacity": chips_text,
+            "allocatable": chips_text,
+            "nodeInfo": {"bootID": boot},
+            "conditions": [
+                {
+                    "type": "Ready",
+                    "status": "Unknown" if silent else str(ready),
+                    "lastTransitionTime": changed.isoformat(),
+                }
+            ],
+        },
+    }
+
+
+def node(vm: str = A, **options: Any) -> Node:
+    return parse_node(raw_node(vm, **options))
 
 
 def vm(name: str = A, status: str = "RUNNING", started: datetime = EARLIER) -> Instance:

@@ -46,6 +46,7 @@ from tests.unit.functions.label_node.objects import (
     observed,
     on_resync,
     preempted,
+    raw_node,
     vm,
 )
 
@@ -412,7 +413,7 @@ def test_a_node_with_the_provider_id_of_a_vm_and_another_name_gets_an_event() ->
                 f"{A} (--hostname-override; kubeadm: nodeRegistration.name).",
                 is_warning=True,
             ),
-            misnamed.raw,
+            misnamed.reference,
             once=True,
         )
     ]
@@ -515,7 +516,7 @@ def test_a_foreign_vm_is_not_counted_as_a_vm_of_the_slice() -> None:
 @pytest.mark.parametrize("time", ["0000-01-01T00:00:00Z", "9999-12-31T23:59:59-23:59", "x"])
 def test_an_invalid_time_in_the_status_of_a_node_is_unknown(time: str) -> None:
     ready = {"type": "Ready", "status": "True", "lastTransitionTime": time}
-    parsed = parse_node({**node().raw, "status": {"conditions": [ready]}})
+    parsed = parse_node({**raw_node(), "status": {"conditions": [ready]}})
     assert (parsed.is_ready, parsed.ready_since) == (True, None)
 
 

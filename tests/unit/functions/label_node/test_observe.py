@@ -56,7 +56,7 @@ def test_nothing_is_read_for_a_group_without_nodes_to_count(
 
 
 def test_only_the_vm_of_a_debounced_event_is_read() -> None:
-    answers = {"find_instance": vm(B, "STOPPING"), "find_node": node(B).raw}
+    answers = {"find_instance": vm(B, "STOPPING"), "find_node": node(B)}
     work, reads = reading_work(group(), LOSS_REPORTED, preempted(B), answers)
     observed = observe(work)
     assert isinstance(observed, ObservedNodes)
@@ -87,7 +87,7 @@ def cluster(
     existing = {name: vm(name) for name in (A, B)} if vms is None else vms
     named = unlabelled or {}
     return {
-        "list_nodes": [one.raw for one in listed],
+        "list_nodes": listed,
         "list_instances": [one for one in existing.values() if one is not None],
         "find_instances": lambda _project, _zone, names: {
             name: existing.get(name) for name in names
@@ -113,7 +113,7 @@ FOUR, FIVE = (
     for VMS in [(A, B, C, D)]
     for names in [(A, B, C, D), (A, B, C, D, E)]
 )
-UNLABELLED = cluster(node(B), unlabelled={A: node(proved=False, labelled=False).raw})
+UNLABELLED = cluster(node(B), unlabelled={A: node(proved=False, labelled=False)})
 
 
 def joining_b(started: datetime, state: str = "RUNNING") -> dict[str, Any]:

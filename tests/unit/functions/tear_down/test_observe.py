@@ -254,17 +254,17 @@ def test_nothing_is_read_for_a_group_without_resources_to_delete(
 def test_a_second_observation_repeats_the_beginning_only_if_the_status_was_not_written(
     known: Status, is_beginning: bool
 ) -> None:
-    answers = ANSWERS | {"list_nodes": [node().raw]}
+    answers = ANSWERS | {"list_nodes": [node()]}
     work, _ = reading_work(DELETED, known, RESYNC, answers, is_first_observation=False)
     assert isinstance(observe(work), ObservedBeginning) is is_beginning
 
 
 BEGINNING: dict[str, tuple[Status, Any, bool, str]] = {
     "the deletion is not reported yet": (Status(resources=ALL_READY), [], True, ""),
-    "a Node is not cordoned": (reported_status(ALL_READY), [node().raw], True, ""),
+    "a Node is not cordoned": (reported_status(ALL_READY), [node()], True, ""),
     "all Nodes are cordoned": (
         reported_status(ALL_READY, 2),
-        [node(unschedulable=True).raw],
+        [node(unschedulable=True)],
         False,
         "",
     ),
@@ -286,26 +286,26 @@ def test_a_deletion_is_observed_as_beginning_until_it_is_reported_and_all_nodes_
 
 MEMBERS = [replace(instance(name), name=name) for name in (VM, OTHER)]
 UNPROVED: dict[str, tuple[dict[str, Any], list[str], list[str], tuple[str, ...]]] = {
-    "all are proved": ({"list_nodes": [node().raw, node(OTHER).raw]}, [VM, OTHER], [], ()),
+    "all are proved": ({"list_nodes": [node(), node(OTHER)]}, [VM, OTHER], [], ()),
     "a Node is missing": (
         {
-            "list_nodes": [node().raw],
+            "list_nodes": [node()],
             "list_instances": MEMBERS,
-            "find_nodes": lambda _: {OTHER: node(OTHER, proved=False).raw},
+            "find_nodes": lambda _: {OTHER: node(OTHER, proved=False)},
         },
         [VM, OTHER],
         [VM, OTHER],
         (),
     ),
-    "the missing Node does not exist": ({"list_nodes": [node().raw], "list_instances": MEMBERS}, [VM], [VM, OTHER], ()),
+    "the missing Node does not exist": ({"list_nodes": [node()], "list_instances": MEMBERS}, [VM], [VM, OTHER], ()),
     "there was no time to read the missing Node": (
-        {"list_nodes": [node().raw], "list_instances": MEMBERS, "find_nodes": lambda _: {}},
+        {"list_nodes": [node()], "list_instances": MEMBERS, "find_nodes": lambda _: {}},
         [VM],
         [VM, OTHER],
         ("the Nodes of 1 VMs by name",),
     ),
-    "the VMs cannot be listed": ({"list_nodes": [node().raw], "list_instances": FORBIDDEN}, [VM], [], (str(FORBIDDEN),)),
-    "there is no time to list the VMs": ({"list_nodes": [node().raw], "list_instances": SLOW}, [VM], [], (str(SLOW),)),
+    "the VMs cannot be listed": ({"list_nodes": [node()], "list_instances": FORBIDDEN}, [VM], [], (str(FORBIDDEN),)),
+    "there is no time to list the VMs": ({"list_nodes": [node()], "list_instances": SLOW}, [VM], [], (str(SLOW),)),
 }  # fmt: skip
 
 
@@ -442,7 +442,7 @@ def test_vms_that_there_is_no_time_to_read_keep_their_nodes_and_the_finalizer() 
     """The list shows VMs for some seconds after their delete, perhaps hundreds."""
     names = [one.name for one in REPORTING]
     answers = ANSWERS | ABSENT | {
-        "list_nodes": [one.raw for one in REPORTING],
+        "list_nodes": REPORTING,
         "list_instances": [instance(name) for name in names],
         "find_instances": {names[0]: instance(names[0]), names[1]: None},
     }  # fmt: skip

@@ -185,6 +185,7 @@ def test_a_function_has_a_thread_for_each_concurrent_request() -> None:
     (service,) = module[FUNCTION]["service_config"]
     assert service["max_instance_request_concurrency"] == "${var.concurrency}"
     assert "THREADS = tostring(var.concurrency)" in service["environment_variables"]
+    assert 'MALLOC_ARENA_MAX = "2"' in service["environment_variables"]
 
 
 def test_the_scheduler_triggers_the_sweep_every_minute() -> None:
@@ -292,7 +293,10 @@ def test_the_functions_read_every_variable_that_is_set() -> None:
         "CLUSTER_TOKEN",
         "CLUSTER_AUDIENCE",
     }
-    assert (always | cluster_variables | jobsets) - environment.names == {"THREADS"}
+    assert (always | cluster_variables | jobsets) - environment.names == {
+        "MALLOC_ARENA_MAX",
+        "THREADS",
+    }
     assert environment.names - always - cluster_variables - jobsets == {
         "COMPUTE_ENDPOINT",
         "CONTAINER_ENDPOINT",

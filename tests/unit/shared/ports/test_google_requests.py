@@ -114,7 +114,7 @@ CALLS: dict[str, Row] = {
         {**ZONE, "instance": "tng-a"},
     ),
     "Instances.list": (
-        lambda one: one.list_instances("p", "us-east5-b", "tng-a"),
+        lambda one: one.list_instances("p", "us-east5-b", "tng-a", 2),
         {**ZONE, **VMS},
     ),
     "Instances.set_metadata_unary": (

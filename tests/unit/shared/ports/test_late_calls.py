@@ -180,7 +180,7 @@ def slow_lists(seconds: float) -> tuple[Gce, Cloud]:
 
 
 LISTS: dict[str, Callable[[Gce], tuple[Any, ...]]] = {
-    "VMs": lambda port: port.list_instances(PROJECT, ZONE, "slice"),
+    "VMs": lambda port: port.list_instances(PROJECT, ZONE, "slice", 2),
     "managed instances": lambda port: port.list_managed_instances(PROJECT, ZONE, "slice"),
 }
 

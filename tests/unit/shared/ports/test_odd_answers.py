@@ -98,7 +98,7 @@ GOOGLE_CALLS = {
     "insert": gce(lambda one: one.insert_mig("p", "us-east5-b", {"name": "tng-a"}, "")),
     "get": gce(lambda one: one.find_mig("p", "us-east5-b", "tng-a")),
     "delete": gce(lambda one: one.delete_mig("p", "us-east5-b", "tng-a")),
-    "list": gce(lambda one: one.list_instances("p", "us-east5-b", "tng-a")),
+    "list": gce(lambda one: one.list_instances("p", "us-east5-b", "tng-a", 2)),
     "node pools": gke,
 }
 
@@ -160,7 +160,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Raw, Clu
 CALLS = itertools.count()
 """Kinds that are not served are asked for once a minute."""
 CLUSTER_CALLS: dict[str, Callable[[Cluster], object]] = {
-    "list": lambda one: one.list_nodes("tng-a"),
+    "list": lambda one: one.list_nodes("tng-a", 2),
     "get": lambda one: one.find_node("tng-a-b1"),
     "patch": lambda one: one.patch_node("tng-a-b1", {}),
     "delete": lambda one: one.delete_node("tng-a-b1", "u"),

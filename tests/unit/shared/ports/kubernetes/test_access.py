@@ -107,7 +107,7 @@ def list_nodes(access: Access, calls: int = 1) -> Cluster:
     """List the Nodes of a group this many times with the client of one process."""
     cluster = open_cluster(access)
     for _ in range(calls):
-        cluster.list_nodes("tng-x")
+        cluster.list_nodes("tng-x", 2)
     return cluster
 
 
@@ -172,7 +172,7 @@ def test_many_threads_with_one_rejected_token_renew_it_once(servers: Servers) ->
     cluster = list_nodes(servers.access())
     first = servers.metadata.given[0]
     servers.api.accept = lambda token: token != first
-    threads = [threading.Thread(target=cluster.list_nodes, args=("tng-x",)) for _ in range(8)]
+    threads = [threading.Thread(target=cluster.list_nodes, args=("tng-x", 2)) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -369,7 +369,7 @@ def test_a_changed_kubeconfig_is_read_again(servers: Servers, tmp_path: Path) ->
     cluster = list_nodes(write(servers, path, "first"))
     accept_only(servers, "other")
     write(servers, path, "other")
-    cluster.list_nodes("tng-x")
+    cluster.list_nodes("tng-x", 2)
     assert servers.api.seen == ["first", "other"]
 
 
@@ -383,7 +383,7 @@ def test_a_kubeconfig_with_the_same_size_and_times_is_read_again_after_a_rejecti
     before = path.stat()
     path.write_text(path.read_text().replace("first", "other"))
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
-    cluster.list_nodes("tng-x")
+    cluster.list_nodes("tng-x", 2)
     assert servers.api.seen == ["first", "first", "other"]
 
 
@@ -398,7 +398,7 @@ def test_messages_have_the_clusters_id_also_after_a_rejection(
     uid = cluster.get_cluster_id()
     accept_only(servers, "other")
     write(servers, path, "other")
-    cluster.list_nodes("tng-x")
+    cluster.list_nodes("tng-x", 2)
     topics = cast("Topics", SimpleNamespace(publish=lambda _, contents: sent.extend(contents)))
     message = Message("default", "one", "uid", Cause.RESYNC, datetime(2026, 1, 1, tzinfo=UTC))
     make_publish(topics, connection)("label_node", [message])
@@ -438,10 +438,10 @@ def test_an_invalid_kubeconfig_is_reported_until_it_is_fixed(
     path.write_text(text)
     for _ in range(2):
         with pytest.raises(AccessError) as raised:
-            cluster.list_nodes("tng-x")
+            cluster.list_nodes("tng-x", 2)
         assert str(raised.value).startswith(f"KUBECONFIG={str(path)!r} cannot be used: ")
     write(servers, path, "valid")
-    cluster.list_nodes("tng-x")
+    cluster.list_nodes("tng-x", 2)
 
 
 def test_the_cluster_id_is_read_again_after_the_kubeconfig_has_changed(

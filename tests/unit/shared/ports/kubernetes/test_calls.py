@@ -84,7 +84,7 @@ LISTS: dict[str, tuple[Callable[[Cluster], Any], str, dict[str, str]]] = {
         f"{TNG}/namespaces/ns/tpunodegroups",
         {"labelSelector": "tpu-functions.dev/jobset-name=train"},
     ),
-    "Nodes of a group": (lambda one: one.list_nodes("tng-a"), "/api/v1/nodes", {"labelSelector": "tpu-functions.dev/resource-name=tng-a"}),
+    "Nodes of a group": (lambda one: [{"a": int(node.name)} for node in one.list_nodes("tng-a", 2)], "/api/v1/nodes", {"labelSelector": "tpu-functions.dev/resource-name=tng-a"}),
     "Nodes of a slice": (lambda one: one.list_nodes_of_slice("pool"), "/api/v1/nodes", {"labelSelector": "cloud.google.com/gke-nodepool=pool"}),
     "Nodes of slices": (lambda one: one.list_nodes_of_slices(["a", "b"]), "/api/v1/nodes", {"labelSelector": "cloud.google.com/gke-nodepool in (a,b)"}),
     "Jobs of a namespace": (lambda one: one.list_owners("Job", "ns"), "/apis/batch/v1/namespaces/ns/jobs", {"limit": "500"}),
@@ -138,7 +138,8 @@ def test_a_list_reads_all_pages(
     case: tuple[Callable[[Cluster], Any], str, dict[str, str]],
 ) -> None:
     call, path, query = case
-    cluster = Answered(page({"a": 1}, token="more"), page({"a": 2}))
+    first, second = ({"a": one, "metadata": {"name": str(one), "uid": ""}} for one in (1, 2))
+    cluster = Answered(page(first, token="more"), page(second))
     assert [one["a"] for one in call(cluster)] == [1, 2]
     urls = [urlsplit(path) for method, path, _ in cluster.requests if method == "GET"]
     assert [one.path for one in urls] == [path] * 2
@@ -148,7 +149,6 @@ def test_a_list_reads_all_pages(
 @pytest.mark.parametrize(
     "call, kind",
     [
-        (lambda one: one.list_nodes("tng-a"), "Node"),
         (lambda one: one.list_selected_pods("ns", "app=a"), "Pod"),
         (lambda one: list(one.list_pending_pods()), "Pod"),
         (lambda one: one.list_pods_on("node"), "Pod"),
@@ -160,9 +160,17 @@ def test_a_listed_object_has_api_version_and_kind(
     assert call(Answered(page({"a": 1}))) == [{"apiVersion": "v1", "kind": kind, "a": 1}]
 
 
+FOUND = {"a": 1, "metadata": {"name": "a/b", "uid": "u"}}
+
+
+def find_node(cluster: Cluster) -> dict[str, Any] | None:
+    node = cluster.find_node("a/b")
+    return None if node is None else {"a": 1, "metadata": {"name": node.name, "uid": node.uid}}
+
+
 FINDS: dict[str, tuple[Callable[[Cluster], Any], str]] = {
     "a group": (lambda one: one.find_group("ns", "a/b"), GROUP_PATH),
-    "a Node": (lambda one: one.find_node("a/b"), "/api/v1/nodes/a%2Fb"),
+    "a Node": (find_node, "/api/v1/nodes/a%2Fb"),
     "a Pod": (lambda one: one.find_pod("ns", "a/b"), "/api/v1/namespaces/ns/pods/a%2Fb"),
     "a JobSet": (
         lambda one: one.find_owner("JobSet", "ns", "a/b"),
@@ -179,8 +187,8 @@ def test_an_absent_object_is_none_and_another_error_is_raised(
     case: tuple[Callable[[Cluster], Any], str],
 ) -> None:
     call, path = case
-    cluster = Answered({"a": 1})
-    assert call(cluster) == {"a": 1}
+    cluster = Answered(FOUND)
+    assert call(cluster) == FOUND
     assert cluster.requests == [("GET", path, None)]
     assert call(Answered(GONE)) is None
     with pytest.raises(CallError, match="may not"):
