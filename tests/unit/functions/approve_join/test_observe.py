@@ -367,6 +367,14 @@ def test_an_approval_that_fails_is_reported_even_if_another_request_cannot_be_re
     assert [(step, message.vms) for step, (message,) in sent] == [("label_node", (VM,))]
 
 
+def test_a_denial_that_is_rejected_is_an_error() -> None:
+    work, _ = joining(delete_token_secret=None, decide_signing_request=INVALID, emit_once=True)
+    work = replace(work, publish=lambda *_: None)
+    denied = candidate(subject=Subject(VM, "it has two names"))
+    with pytest.raises(CallError, match=INVALID.message):
+        execute(decide(ObservedRequests((denied,)), NOW), work)
+
+
 @pytest.mark.parametrize("is_read", [True, False])
 def test_a_denied_request_is_reported_although_there_is_no_time_for_another(is_read: bool) -> None:
     decisions: list[str] = []

@@ -38,9 +38,11 @@ from shared.slices.units import Unit
 from shared.slices.work import SliceWork
 from shared.triggers.audit_log import LogEvent
 from shared.triggers.message import Cause
+from shared.triggers.trigger import TimeTrigger
 from tests.support import jobset_objects as objects
 from tests.support.builders import NOW, merge
 from tests.support.jobset_objects import with_condition
+from tests.support.reads import reading_slices
 from tests.unit.functions.release_slice.objects import (
     COMPLETED,
     DEGRADED,
@@ -303,6 +305,20 @@ def test_the_outcome_of_a_jobset_joins_the_outcomes_of_its_slices() -> None:
     assert decide_about() == Plan("NoSlice")
     plan = decide_about(observed(DUE, None), observed(SLICE, None), observed(DUE, None))
     assert plan.outcome == "DeadlineSet,Releasing"
+
+
+@pytest.mark.parametrize("deadline", [NOW, None], ids=["set", "removed"])
+def test_only_a_deadline_that_is_removed_may_fail(deadline: datetime | None) -> None:
+    """While the owner needs the slice, its deadline has no effect."""
+    error = CallError("PATCH x", 403, "Forbidden", "may not patch")
+    work, _ = reading_slices(SliceWork, TimeTrigger(NOW), {"set_release_deadline": error})
+    action = SetReleaseDeadline(SLICE, deadline)
+    if deadline is not None:
+        with pytest.raises(SliceActionError, match="may not patch"):
+            action.apply(work)
+        return
+    action.apply(work)
+    assert work.facts["left_undone"] == [str(error)]
 
 
 def action_error(action: AnySliceAction, http: int) -> SliceActionError:

@@ -17,7 +17,7 @@ from shared.ports.gke import GkeClient
 from shared.ports.kubernetes.cluster import Cluster
 from shared.slices.by_node_group.desired_group import TEMPLATE_HASH_ANNOTATION
 from shared.slices.by_node_group.provider import GroupSlices
-from shared.slices.by_node_pool.found_pools import read_slice
+from shared.slices.by_node_pool.found_pools import older_name, read_slice
 from shared.slices.by_node_pool.provider import NodePools
 from shared.slices.provider import NameConflict, Slice, SliceState
 from tests.support.builders import NOW, merge
@@ -96,7 +96,13 @@ def test_nodes_are_read_only_for_a_failed_pool(
     assert healthy.find(DESIRED_POOL) == read_slice(OWN_POOL)
 
 
-@pytest.mark.parametrize("pools", [(), (OTHERS, ELSEWHERE)])
+OLDER = older_name(DESIRED_POOL.unit)
+
+
+@pytest.mark.parametrize(
+    "pools",
+    [(), (OTHERS, ELSEWHERE), ({**UNMANAGED, "name": OLDER},)],
+)
 def test_a_job_without_a_pool_has_no_slice(pools: tuple[dict[str, Any], ...]) -> None:
     assert node_pools(**listing(*pools))[0].find(DESIRED_POOL) is None
     assert node_pools(list_node_pools={})[0].find(DESIRED_POOL) is None
