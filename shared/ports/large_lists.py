@@ -1,8 +1,5 @@
-"""A bound on the memory of a process that handles several messages about large slices at once.
-
-While a list of 2,304 Nodes or VMs is read and parsed, it takes about 150 MB; what is kept of it takes a
-tenth (`docs/scale.md`). So a process reads one such list at a time. Lists of small slices do not wait.
-"""
+"""A bound on the memory of a process: while a large list is read, it takes ten times as much as what is
+kept of it, so a process reads one at a time (`docs/scale.md`)."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -17,8 +14,7 @@ LOCK = threading.Lock()
 
 @contextmanager
 def one_at_a_time(hosts: int, remaining_s: Callable[[], float]) -> Iterator[None]:
-    """A context in which no other thread reads a large list, if ``hosts`` are that many. Raises
-    `OutOfTimeError` if another one takes too long."""
+    """A context in which no other thread reads a list of more than `LARGE`. Raises `OutOfTimeError`."""
     if hosts <= LARGE:
         yield
         return
