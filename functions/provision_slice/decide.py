@@ -177,7 +177,8 @@ def plan_refused_call(
     )
     after = _build_resyncs([observed.leader], now)
     first: tuple[Action, ...] = (update, Emit(event), *_emit_on_owner(observed, event))
-    return replace(plan, outcome="NextCandidate", first=first, after=after)
+    facts = {**plan.facts, "refusal": error.reason}
+    return replace(plan, outcome="NextCandidate", first=first, after=after, facts=facts)
 
 
 def _emit_on_owner(observed: observe.ObservedPod, event: Event) -> tuple[Action, ...]:

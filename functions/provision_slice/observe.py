@@ -256,6 +256,7 @@ def _observe_candidates(
         desired = waiting.choose_candidate(of, offers, work.now)
         if desired is None:
             return replace(observed, is_exhausted=True)
+        work.facts["candidate"] = desired.place.key
         claim = candidates.ClaimCandidate(desired.place, shape, asker, of.give_up_after)
         return replace(observed, desired=desired, changes=(claim,))
     if isinstance(existing, NameConflict) or existing.class_name != of.name:
@@ -270,6 +271,9 @@ def _observe_candidates(
     is_kept = move is not None and move.must_check and not observed.is_paused
     if is_kept and work.provider.has_vm(existing):
         move = None
+    for one in move.changes if move else ():
+        if isinstance(one, candidates.RecordRefusal):
+            work.facts |= {"candidate": one.place.key, "refusal": one.reason}
     return replace(observed, move=move, changes=(record,) if record else ())
 
 

@@ -45,6 +45,43 @@ resource "google_logging_metric" "invocations" {
   depends_on = [time_sleep.apis]
 }
 
+# Tries and refusals of the candidates of TPUSliceClasses, of which a class has at most 16.
+resource "google_logging_metric" "candidates" {
+  project     = var.project_id
+  name        = "${var.name_prefix}-slice-candidates"
+  description = "Candidates of TPUSliceClasses that were tried or given up, by decision and reason"
+  filter      = "${local.invocations} AND jsonPayload.candidate:* AND jsonPayload.decision=(\"Creating\" OR \"NextCandidate\")"
+
+  metric_descriptor {
+    metric_kind = "DELTA"
+    value_type  = "INT64"
+    unit        = "1"
+
+    dynamic "labels" {
+      for_each = {
+        class     = "The class"
+        candidate = "The candidate, as in the class's status"
+        decision  = "Creating: it was tried. NextCandidate: it was refused, or given up"
+        refusal   = "The reason of the refusal; empty if it was given up"
+      }
+      content {
+        key         = labels.key
+        value_type  = "STRING"
+        description = labels.value
+      }
+    }
+  }
+
+  label_extractors = {
+    class     = "EXTRACT(jsonPayload.class)"
+    candidate = "EXTRACT(jsonPayload.candidate)"
+    decision  = "EXTRACT(jsonPayload.decision)"
+    refusal   = "EXTRACT(jsonPayload.refusal)"
+  }
+
+  depends_on = [time_sleep.apis]
+}
+
 # From the receipt of a message to the response, without the cold start of an instance.
 resource "google_logging_metric" "duration" {
   project         = var.project_id

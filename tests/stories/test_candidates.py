@@ -123,6 +123,16 @@ def test_two_candidates_refuse_and_the_third_one_has_the_slice(
         f"{harness.prefix}{RESERVED}/RESERVATION_BOUND/small",
         f"{harness.prefix}{FREE}/STANDARD",
     ]
+    tried = [
+        (one["decision"], one["candidate"].rpartition(":")[2], bool(one.get("refusal")))
+        for one in harness.log.lines
+        if one["decision"] in ("Creating", "NextCandidate")
+    ]
+    full, reserved = f"{FULL}/STANDARD", f"{RESERVED}/RESERVATION_BOUND/small"
+    refusals = [one[1:] for one in tried if one[0] == "NextCandidate"]
+    assert refusals == [(full, True), (reserved, True)]
+    assert tried[0][:2] == ("Creating", full)
+    assert tried[-1] == ("Creating", f"{FREE}/STANDARD", False)
     harness.end()
     at_once = ClassHarness(provider, CANDIDATES[2:], giveUpAfter="30s")
     at_once.start()

@@ -438,7 +438,7 @@ REJECTED = reports(
 CLOSED = remembering(NOW + timedelta(minutes=3), NEXT)
 REPORT = failed_event("Creation", NO_VMS)
 CALLS: dict[str, tuple[SliceClass | None, bool, Plan]] = {
-    "another one may be asked": (CLASS, True, Plan("NextCandidate", (UpdateClass(CLASS, (FULL_RESERVATION,)), *REJECTED), after=(Send("provision_slice", (build_message(leader(), NOW),)),))),
+    "another one may be asked": (CLASS, True, Plan("NextCandidate", (UpdateClass(CLASS, (FULL_RESERVATION,)), *REJECTED), after=(Send("provision_slice", (build_message(leader(), NOW),)),), facts={"refusal": "ReservationFull"})),
     "no other may be asked": (CLOSED, True, Plan("ReservationFull", (UpdateClass(CLOSED, (FULL_RESERVATION,)), REPORT))),
     "no class": (None, True, Plan("ReservationFull", (REPORT,))),
     "by the API server": (CLASS, False, Plan("ReservationFull", (REPORT,))),
