@@ -38,7 +38,7 @@ from local.show.options import (
     FAILURES,
     add_options,
     chosen_cluster,
-    parse_with_jobset,
+    parse_with_controllers,
     run_clean_up,
 )
 from local.show.timeline import Timeline
@@ -96,7 +96,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 ports=_ports(options),
                 for_examples=True,
                 slices="" if options.kubeconfig else TPU_NODE_GROUP,
-                jobset=options.jobset,
+                jobset=options.controllers,
                 workloads=True,
                 inventory=gce.read_inventory(options.inventory),
             )
@@ -182,7 +182,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     ):
         meaning = f"where {what} listens; 0: any free port (default: {default})"
         parser.add_argument(name, type=int, metavar="N", help=meaning)
-    options = parse_with_jobset(parser, arguments)
+    options = parse_with_controllers(parser, arguments)
     if (options.kubeconfig or options.real) and options.port is not None:
         parser.error("--port is the embedded Kubernetes API's; --kubeconfig and --real are others")
     return options

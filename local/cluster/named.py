@@ -42,8 +42,8 @@ from local.cluster.preflight import clean_command, find_obstacle
 from local.jobsets import (
     BESIDE_A_CONTROL_PLANE,
     OF_JOBSET,
-    REAL_JOBSET,
-    SIMULATED_JOBSET,
+    REAL_CONTROLLERS,
+    SIMULATED_CONTROLLERS,
     Controller,
 )
 from local.jobsets.objects import JOBSETS, PATHS
@@ -73,15 +73,15 @@ class NamedCluster:
     ) -> None:
         """``slices`` is the kind of slices of JobSets; empty if they get none.
 
-        ``jobset`` is whose controller runs JobSets, `REAL_JOBSET` or `SIMULATED_JOBSET`; by default the
-        real one if JobSet's CRD exists. ``needs`` is another kind that must exist. Raises
+        ``jobset`` is whose controller runs JobSets, `REAL_CONTROLLERS` or `SIMULATED_CONTROLLERS`; by
+        default the real one if JobSet's CRD exists. ``needs`` is another kind that must exist. Raises
         `ClusterUnusable`.
         """
         self.controllers = BESIDE_A_CONTROL_PLANE
         self.selector = SELECTOR
         self._slices = slices
         self._jobset = jobset
-        self._needs = {JOBSETS: jobset == REAL_JOBSET, needs: bool(needs)}
+        self._needs = {JOBSETS: jobset == REAL_CONTROLLERS, needs: bool(needs)}
         self.calls_webhooks = calls_webhooks
         self._kubeconfig = kubeconfig
         self._identities = tuple(identities)
@@ -144,7 +144,7 @@ class NamedCluster:
         if await client.find(JOBSET_CRD) is not None:
             manifests = [one for one in manifests if object_path(one) != JOBSET_CRD]
             # Whoever has installed the CRD runs the controller, too. Two would fight over the same Jobs.
-            if self._jobset != SIMULATED_JOBSET:
+            if self._jobset != SIMULATED_CONTROLLERS:
                 self.controllers -= OF_JOBSET
         namespace, *rest = manifests
         namespace["metadata"]["annotations"] = {CLAIM: describe_process(psutil.Process())}
@@ -187,7 +187,7 @@ class NamedCluster:
         if claim != describe_process(psutil.Process()):
             self._report("removes nothing", f"claimed by {claim or 'no run'}", is_bad=True)
             return
-        self._report("removes what it has applied to the cluster")
+        self._report("removes what it has applied to the cluster", "in ten seconds or so")
         removed = await remove_owned(client)
         self._report(f"has removed {len(removed)} objects")
 

@@ -38,7 +38,7 @@ _FOR_JOINING = (
 _REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 _SHOWN = 6
 _OTHERWISE = {
-    JOBSETS: "let this run simulate its controller: ARGS=--jobset=simulated",
+    JOBSETS: "let this run simulate its controller: ARGS=--controllers=simulated",
     LEADER_WORKER_SETS: "use a control plane of this machine: ARGS=--real, without KUBECONFIG",
 }
 _WORKLOADS = (LEADER_WORKER_SETS, DEPLOYMENTS, STATEFUL_SETS, JOBS)

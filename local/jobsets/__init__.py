@@ -14,8 +14,8 @@ stand-in for JobSet's controller can write it into the Job's template.
 
 from local.jobsets.controllers import BESIDE_A_CONTROL_PLANE as BESIDE_A_CONTROL_PLANE
 from local.jobsets.controllers import OF_JOBSET as OF_JOBSET
-from local.jobsets.controllers import REAL_JOBSET as REAL_JOBSET
-from local.jobsets.controllers import SIMULATED_JOBSET as SIMULATED_JOBSET
+from local.jobsets.controllers import REAL_CONTROLLERS as REAL_CONTROLLERS
+from local.jobsets.controllers import SIMULATED_CONTROLLERS as SIMULATED_CONTROLLERS
 from local.jobsets.controllers import WORKLOADS as WORKLOADS
 from local.jobsets.controllers import Controller as Controller
 from local.jobsets.controllers import PodBehaviour as PodBehaviour

@@ -62,8 +62,8 @@ _KINDS = {
     Controller.SCHEDULER: (PODS, NODES),
     Controller.KUBELETS: (JOBS, PODS, NODES),
 }
-SIMULATED_JOBSET, REAL_JOBSET = "simulated", "real"
-"""Whose controller runs JobSets: this package's, or JobSet's own one."""
+SIMULATED_CONTROLLERS, REAL_CONTROLLERS = "simulated", "real"
+"""Whose controllers run JobSets and LeaderWorkerSets: this package's, or their own ones."""
 OF_JOBSET = frozenset({Controller.JOBSET_CONTROLLER, Controller.JOB_SELECTOR})
 """The components of an installation of JobSet with the webhook."""
 WORKLOADS = frozenset(Controller) - OF_JOBSET - {Controller.LEADER_WORKER_SET_CONTROLLER}

@@ -325,7 +325,7 @@ class Supervisor:
 
     @property
     def _runs_webhook(self) -> bool:
-        has_workloads = self.setup.workloads or self.setup.jobset == jobsets.REAL_JOBSET
+        has_workloads = self.setup.workloads or self.setup.jobset == jobsets.REAL_CONTROLLERS
         return has_workloads and self.cluster.calls_webhooks
 
     async def _stand_in_for_controllers(self, stack: AsyncExitStack) -> None:

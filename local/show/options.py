@@ -14,7 +14,7 @@ from local.base.ports import PortTaken
 from local.cluster.embedded import ClusterUnusable
 from local.cluster.named import clean
 from local.control_plane import binaries, plane, workload_controllers
-from local.jobsets import REAL_JOBSET, SIMULATED_JOBSET
+from local.jobsets import REAL_CONTROLLERS, SIMULATED_CONTROLLERS
 from local.run.processes import ProcessError
 from local.show.timeline import Timeline
 
@@ -49,24 +49,25 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="only remove what a killed run has left in that cluster",
     )
-    parser.set_defaults(jobset="", kind="")
+    parser.set_defaults(controllers="", kind="")
 
 
-def parse_with_jobset(
+def parse_with_controllers(
     parser: argparse.ArgumentParser, arguments: Sequence[str] | None
 ) -> argparse.Namespace:
-    """Add ``--jobset`` to the options, and parse them."""
+    """Add ``--controllers`` to the options, and parse them."""
     parser.add_argument(
-        "--jobset",
-        choices=(SIMULATED_JOBSET, REAL_JOBSET),
+        "--controllers",
+        choices=(SIMULATED_CONTROLLERS, REAL_CONTROLLERS),
         default="",
-        help="whose controller runs JobSets: a simulated one, or JobSet's own with its webhooks, which "
-        "--real starts and which KUBECONFIG's cluster must have (default there if it has JobSet's CRD)",
+        help="whose controllers run JobSets and LeaderWorkerSets: simulated ones (beside a control "
+        "plane, of JobSets only), or their own with their webhooks, which --real starts and which "
+        "KUBECONFIG's cluster must have (default there if it has JobSet's CRD)",
     )
     options = parser.parse_args(arguments)
-    if options.jobset == REAL_JOBSET and not (options.kubeconfig or options.real):
+    if options.controllers == REAL_CONTROLLERS and not (options.kubeconfig or options.real):
         parser.error(
-            "--jobset=real needs --real or --kubeconfig: the embedded API has no controllers"
+            "--controllers=real needs --real or --kubeconfig: the embedded API has no controllers"
         )
     return options
 
@@ -85,15 +86,13 @@ def chosen_cluster(options: argparse.Namespace, timeline: Timeline) -> Iterator[
     timeline.print_text("Starting a control plane, in ten seconds or so ...")
     with ExitStack() as stack:
         started = stack.enter_context(plane.start(found))
-        controllers = []
-        if options.jobset == REAL_JOBSET:
-            controllers.append(workload_controllers.JOBSET)
-        if options.kind == "lws":
-            controllers.append(workload_controllers.LWS)
-        for controller in controllers:
-            folder = workload_controllers.obtain(os.environ, found, timeline.print_text)
-            timeline.print_text(f"Starting the controller of {controller.kind} ...")
-            stack.enter_context(workload_controllers.running(started, folder, controller))
+        is_real = options.controllers == REAL_CONTROLLERS
+        for controller in workload_controllers.CONTROLLERS if is_real else ():
+            if options.kind in ("", controller.name):
+                folder = workload_controllers.obtain(os.environ, found, timeline.print_text)
+                what = f"the controller of {controller.kind}"
+                timeline.print_text(f"Starting {what}, in five seconds or so ...")
+                stack.enter_context(workload_controllers.running(started, folder, controller))
         yield started.kubeconfig
 
 

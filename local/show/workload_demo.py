@@ -28,11 +28,11 @@ from local.cluster.manifests import (
     label_workload,
     object_path,
 )
-from local.jobsets import PodBehaviour
+from local.jobsets import REAL_CONTROLLERS, SIMULATED_CONTROLLERS, PodBehaviour
 from local.jobsets.objects import DEPLOYMENTS, JOBS, JOBSETS, LEADER_WORKER_SETS, PATHS
 from local.run.supervisor import GKE, ROOT, TPU_NODE_GROUP, Supervisor
 from local.show.demo import PODS, WITH_PODS, WORKLOAD_LEFTOVERS, Demo, DemoFailed, Kind, run_demo
-from local.show.options import add_options, parse_with_jobset, run_clean_up
+from local.show.options import add_options, parse_with_controllers, run_clean_up
 from local.show.timeline import Line, Timeline
 from local.show.timeline_printer import (
     render_event,
@@ -371,7 +371,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--gke", action="store_true", help="slices are node pools of a simulated GKE cluster"
     )
     add_options(parser)
-    options = parse_with_jobset(parser, arguments)
+    options = parse_with_controllers(parser, arguments)
     if options.clean:
         return run_clean_up("make demo-workload", options, Timeline())
     if options.kind not in WORKLOADS:
@@ -381,13 +381,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     if options.gke and (options.kubeconfig or options.real):
         parser.error("--gke is a simulated cluster; --kubeconfig and --real are others")
-    if options.jobset and options.kind != "jobset":
-        parser.error("--jobset is for KIND=jobset")
+    if options.controllers and options.kind not in ("jobset", "lws"):
+        parser.error("--controllers is for KIND=jobset and KIND=lws: Kubernetes has the others")
+    if options.kind == "lws" and (options.kubeconfig or options.real):
+        if options.controllers == SIMULATED_CONTROLLERS:
+            parser.error(
+                "beside a control plane, the controller of LeaderWorkerSets is not simulated"
+            )
+        options.controllers = REAL_CONTROLLERS
     return run_demo(
         partial(WorkloadDemo, options.kind),
         options,
         slices=GKE if options.gke else TPU_NODE_GROUP,
-        jobset=options.jobset,
+        jobset=options.controllers if options.kind == "jobset" else "",
         needs=LEADER_WORKER_SETS if options.kind == "lws" else "",
         workloads=options.real and options.kind != "jobset",
         pods=PodBehaviour(run_s=RUN_S, ends=end_pod),

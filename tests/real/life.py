@@ -18,7 +18,7 @@ from local.base.cluster_client import ClusterClient
 from local.cluster.manifests import GROUPS, label_workload
 from local.control_plane import workload_controllers
 from local.control_plane.plane import OwnControlPlane
-from local.jobsets import REAL_JOBSET, PodBehaviour
+from local.jobsets import REAL_CONTROLLERS, PodBehaviour
 from local.run.supervisor import TPU_NODE_GROUP, Setup, Supervisor, open_supervisor
 from local.show.workload_demo import OPTIONS, SWEEP_EVERY_S, TEMPLATE
 from tests.processes.quick import QUICK_AGENTS, QUICK_GCE
@@ -116,7 +116,7 @@ async def living(cluster: OwnControlPlane, folder: Path) -> AsyncIterator[Life]:
         agents=QUICK_AGENTS,
         scripts=0,
         slices=TPU_NODE_GROUP,
-        jobset=REAL_JOBSET,
+        jobset=REAL_CONTROLLERS,
         pods=PodBehaviour(run_s=0.0, ends=ends, stop_s=0.2),
         sweep_every_s=SWEEP_EVERY_S,
     )

@@ -18,7 +18,7 @@ import pytest
 from local.cluster.named import NamedCluster
 from local.control_plane import jobset_crd
 from local.control_plane.plane import ControlPlane, OwnControlPlane
-from local.jobsets import BESIDE_A_CONTROL_PLANE, SIMULATED_JOBSET, Controller
+from local.jobsets import BESIDE_A_CONTROL_PLANE, SIMULATED_CONTROLLERS, Controller
 from local.run.supervisor import TPU_NODE_GROUP
 from local.tests.jobsets.cluster import jobset
 from local.tests.real_parts import (
@@ -126,7 +126,7 @@ def run_jobset_demo(folder: Path, cluster: ControlPlane, *arguments: str) -> Pro
 def test_the_jobset_demo_runs_with_the_real_crd_and_scheduler_and_leaves_no_object(
     tmp_path: Path, cluster: OwnControlPlane, print_figure: Callable[[str], None]
 ) -> None:
-    demo = run_jobset_demo(tmp_path, cluster, "--jobset=simulated")
+    demo = run_jobset_demo(tmp_path, cluster, "--controllers=simulated")
     assert demo.process.returncode == 0, demo.output
     places = dict(re.findall(r"^  (multislice-slice-\d-\d)   tng-(\S+)-\w+$", demo.output, re.M))
     slices = [{places[f"multislice-slice-{job}-{host}"] for host in "01"} for job in "01"]
@@ -160,7 +160,7 @@ def test_ctrl_c_deletes_the_jobset_of_the_demo(
     with jobset_defined(cluster) if is_defined else nullcontext():
         before = list_everything(cluster)
         kubeconfig = ("--kubeconfig", str(cluster.kubeconfig))
-        options = (*kubeconfig, "--jobset=simulated")
+        options = (*kubeconfig, "--controllers=simulated")
         with running(tmp_path, "local.show.workload_demo", "jobset", *options) as demo:
             demo.wait_for_output(text, LIFECYCLE_TIMEOUT_S)
             assert demo.stop(signal.SIGINT, CLEAN_WITHIN_S) == 130, demo.output
@@ -187,7 +187,7 @@ def test_a_cluster_with_jobsets_is_not_changed(tmp_path: Path, cluster: OwnContr
 
 @pytest.mark.parametrize(
     "jobset, expected",
-    [("", {Controller.KUBELETS}), (SIMULATED_JOBSET, BESIDE_A_CONTROL_PLANE)],
+    [("", {Controller.KUBELETS}), (SIMULATED_CONTROLLERS, BESIDE_A_CONTROL_PLANE)],
 )
 @pytest.mark.usefixtures("own_definition", "untouched")
 def test_the_jobset_controller_is_not_simulated_if_jobset_is_installed_unless_an_option_says_so(
@@ -207,12 +207,34 @@ def test_the_jobset_controller_is_not_simulated_if_jobset_is_installed_unless_an
     assert asyncio.run(find_controllers()) == expected
 
 
+OF_CONTROLLERS = {
+    "jobset-v6e-multislice": "job/multislice-slice-1",
+    "leaderworkerset-v6e-2x4": "pod/serve-0",
+}
+"""Examples, and what their controllers create."""
+
+
+@pytest.mark.parametrize("controllers", [pytest.param("simulated", marks=pytest.mark.slow), "real"])
 def test_make_local_with_real_starts_and_stops_a_real_control_plane(
-    tmp_path: Path,
+    tmp_path: Path, controllers: str
 ) -> None:
-    with running(tmp_path, "local", "--real", *ANY_PORTS, "--pubsub-port", "0") as program:
+    """And the controllers of JobSets and LeaderWorkerSets, if an option says so."""
+    options = (f"--controllers={controllers}", *ANY_PORTS, "--pubsub-port", "0")
+    with running(tmp_path, "local", "--real", *options) as program:
         local = Local(program, get_control_plane_binaries().path("kubectl"))
         assert "etcd ok" in local.kubectl("get", "--raw", "/readyz?verbose")
+        for example, made in OF_CONTROLLERS.items() if controllers == "real" else ():
+            manifest = f"examples/{example}.yaml"
+            assert "created" in local.kubectl("apply", "-f", manifest)
+            local.kubectl("wait", "--for=create", made, "--timeout=60s")
+            # Only the webhooks of their own set defaults.
+            assert set(
+                re.findall(
+                    r"successPolicy|startupPolicy",
+                    local.kubectl("get", "-o", "yaml", "-f", manifest),
+                )
+            )
+            local.kubectl("delete", "-f", manifest)
         local.kubectl("apply", "-f", "examples/v6e-single-host.yaml")
         local.kubectl("wait", "--for=condition=Ready", "tng", "--all", "--timeout=100s")
         assert program.stop(signal.SIGINT, CLEAN_WITHIN_S) == 0, program.output
@@ -244,8 +266,8 @@ def test_make_local_with_real_starts_and_stops_a_real_control_plane(
         ),
         pytest.param(
             "local.show.workload_demo",
-            ("jobset", "--jobset=real"),
-            "--jobset=real needs --real or --kubeconfig: the embedded API has no controllers",
+            ("jobset", "--controllers=real"),
+            "--controllers=real needs --real or --kubeconfig: the embedded API has no controllers",
             id="JobSet's controller on the embedded API",
         ),
     ],

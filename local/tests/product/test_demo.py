@@ -165,9 +165,16 @@ def test_the_demo_of_a_workload_shows_its_life_and_finds_no_leftovers(
     [
         ([], "KIND is one of deployment, job, jobset, lws: as in make demo-workload KIND=lws\n"),
         (["pod"], "KIND is one of deployment, job, jobset, lws: not pod\n"),
-        (["lws", "--jobset=real", "--real"], "--jobset is for KIND=jobset\n"),
+        (
+            ["job", "--controllers=real", "--real"],
+            "--controllers is for KIND=jobset and KIND=lws: Kubernetes has the others\n",
+        ),
+        (
+            ["lws", "--controllers=simulated", "--real"],
+            "beside a control plane, the controller of LeaderWorkerSets is not simulated\n",
+        ),
     ],
-    ids=["none", "unknown", "an option of another kind"],
+    ids=["none", "unknown", "an option of another kind", "simulated beside a control plane"],
 )
 def test_a_wrong_kind_is_answered_with_the_kinds(
     tmp_path: Path, arguments: list[str], text: str

@@ -126,7 +126,7 @@ def test_existing_workloads_that_would_get_slices_prevent_a_run_with_slices(tmp_
 @pytest.mark.parametrize(
     "kind, otherwise",
     [
-        ("JobSet", "let this run simulate its controller: ARGS=--jobset=simulated"),
+        ("JobSet", "let this run simulate its controller: ARGS=--controllers=simulated"),
         ("LeaderWorkerSet", "use a control plane of this machine: ARGS=--real, without KUBECONFIG"),
     ],
 )
