@@ -93,6 +93,13 @@ class Faults(FaultControls[Refused, Failure]):
             raise UnknownFault(f"there is no running pool {pool}")
         self._pools.lose(found, nodes)
 
+    def repair_nodes(self, pool: str) -> None:
+        """Create the VMs that a pool has lost, under other names; it runs without an error then."""
+        found = self._pools.find(pool)
+        if found is None or found.status != "RUNNING_WITH_ERROR":
+            raise UnknownFault(f"there is no pool {pool} that has lost nodes")
+        self._pools.repair(found)
+
     def make_pool(self, cluster: str, name: str, labels: dict[str, str] | None = None) -> None:
         """Create a pool of one small VM with these labels, as a person would; it runs immediately."""
         self._pools.create_without_operation(cluster, name, labels or {})

@@ -87,6 +87,12 @@ class PoolApi:
         words = f"{len(lost)} of {len(lost) + len(pool.nodes)} instances are not running."
         pool.settle("RUNNING_WITH_ERROR", Failure(13, "INTERNAL", words))
 
+    def repair(self, pool: Pool) -> None:
+        """Create the VMs that a pool has lost."""
+        cluster = next(one for one in self._clusters.values() if one.name == pool.cluster)
+        pool.settle("RUNNING")
+        self._register(pool, cluster)
+
     def create_without_operation(self, cluster: str, name: str, labels: dict[str, str]) -> None:
         """Create a pool without an operation."""
         found = next((one for one in self._clusters.values() if one.name == cluster), None)
@@ -321,7 +327,7 @@ class PoolApi:
         created = make_nodes(
             pool.content, cluster.project, self._random, tpu_taint=self._timings.tpu_taint
         )
-        self._registrar.add(pool, created)
+        self._registrar.add(pool, created[len(pool.nodes) :])
 
     def _operation(
         self, call: Call, cluster: Cluster, *, name: str = "", asked_only: bool = False

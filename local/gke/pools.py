@@ -164,7 +164,7 @@ class Registrar:
 
     def add(self, pool: Pool, nodes: list[PoolNode]) -> None:
         """Handle VMs that run: those that still exist after their boot time become Nodes."""
-        pool.nodes = nodes
+        pool.nodes = [*pool.nodes, *nodes]
         for node in nodes:
             self._clock.call_later(
                 self._random.uniform(*self._between_s), self._register(pool, node)

@@ -163,7 +163,8 @@ class Setup:
     webhook inject_env. ``slices`` is the kind of slices of JobSets, `TPU_NODE_GROUP` or, on the
     embedded cluster, `GKE`. ``jobset`` is whose controller runs JobSets (see `NamedCluster`); on the
     embedded cluster it is simulated. ``needs`` is another kind that a named cluster
-    must have. ``pods`` is how long the Pods run, and how they end.
+    must have. ``pods`` is how long the Pods run, and how they end. The slice of what has been suspended
+    for ``suspended_release_minutes`` is released; 0: never.
     """
 
     directory: Path
@@ -185,6 +186,7 @@ class Setup:
     pods: jobsets.PodBehaviour = FAST_PODS
     workloads: bool = False
     sweep_every_s: float = SWEEP_EVERY_S
+    suspended_release_minutes: int = 5
 
     @property
     def steps(self) -> tuple[str, ...]:
@@ -429,6 +431,7 @@ class Supervisor:
             "PROJECTS": PROJECT,
             "THREADS": _THREADS,
             "JOBSET_PROVIDER": self.setup.slices,
+            "JOBSET_SUSPENDED_RELEASE_MINUTES": str(self.setup.suspended_release_minutes),
             "PUSH_SERVICE_ACCOUNT": PUSHER,
             "PUSH_AUDIENCE": _endpoint(port),
             "PUSH_CERTIFICATES_URL": self._push_certificates,

@@ -178,16 +178,22 @@ def read_states(
 def find_users(pods: Iterable[Mapping[str, Any]], now: datetime) -> Iterator[str]:
     """Whose the Pods with TPU chips are that have not ended, without those of DaemonSets.
 
-    A Pod whose deletion is overdue by any clock does not count: its Node may be dead.
+    A Pod whose deletion is overdue by any clock does not count: its Node may be dead. Nor do the workers
+    of such a leader, which are deleted only after it: LeaderWorkerSet gives their StatefulSet its name.
     """
-    for pod in pods:
+    found, overdue = list(pods), set[tuple[str, Any]]()
+    for pod in found:
         metadata = pod["metadata"]
         end = guess_time(metadata.get("deletionTimestamp"))
-        is_overdue = end is not None and now >= end + COUNTED_AFTER_GRACE
+        if end is not None and now >= end + COUNTED_AFTER_GRACE:
+            overdue.add((metadata["namespace"], metadata.get("name")))
+    for pod in found:
+        metadata = pod["metadata"]
         owner = find_controller(metadata) or {"kind": "Pod", "name": metadata.get("name")}
+        names = {(metadata["namespace"], one.get("name")) for one in (metadata, owner)}
         job = read_texts(metadata, "labels").get(JOB_NAME)
         owner = {"kind": "Job", "name": job} if job else owner
-        if holds_chips(pod) and not is_overdue:
+        if holds_chips(pod) and overdue.isdisjoint(names):
             yield f"{owner.get('kind')} {metadata['namespace']}/{owner.get('name')}"
 
 

@@ -105,8 +105,8 @@ class Life:
 
 
 @asynccontextmanager
-async def living(cluster: OwnControlPlane, folder: Path) -> AsyncIterator[Life]:
-    """Run the product in the cluster."""
+async def living(cluster: OwnControlPlane, folder: Path, **settings: Any) -> AsyncIterator[Life]:
+    """Run the product in the cluster, with more settings of the supervisor."""
     ends = lambda pod: (pod["metadata"].get("annotations") or {}).get(END, "")  # noqa: E731
     setup = Setup(
         folder,
@@ -119,6 +119,7 @@ async def living(cluster: OwnControlPlane, folder: Path) -> AsyncIterator[Life]:
         jobset=REAL_CONTROLLERS,
         pods=PodBehaviour(run_s=0.0, ends=ends, stop_s=0.2),
         sweep_every_s=SWEEP_EVERY_S,
+        **settings,
     )
     async with open_supervisor(setup, lambda _: None) as supervisor, supervisor.client() as client:
         yield Life(supervisor, client)

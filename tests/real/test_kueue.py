@@ -95,10 +95,10 @@ async def group_names(life: Life) -> set[str]:
     return {one["metadata"]["name"] for one in await life.client.list(GROUPS)}
 
 
-async def until_slices_are(life: Life, count: int) -> list[Document]:
+async def until_slices_are(life: Life, count: int, within_s: float = WITHIN_S) -> list[Document]:
     """Wait until there is this number of slices; return them."""
     found: list[Document] = []
-    async with asyncio.timeout(WITHIN_S):
+    async with asyncio.timeout(within_s):
         while len(found := await life.client.list(GROUPS)) != count:
             await asyncio.sleep(0.1)
     return found
@@ -153,6 +153,24 @@ async def test_a_preempted_jobset_keeps_its_slice_and_is_resumed_there(
         await until_slices_are(life, 2)
         await life.ask("DELETE", f"{JOBSETS}/high", {"propagationPolicy": "Foreground"})
         assert await run(life, "low") == nodes
+        await leave_nothing(life, "low")
+
+
+async def test_a_preempted_jobset_that_is_not_admitted_again_loses_its_slice_and_gets_another(
+    cluster: OwnControlPlane, tmp_path: Path
+) -> None:
+    async with living(cluster, tmp_path, suspended_release_minutes=1) as life:
+        await set_template(life)
+        await queue(life, "low")
+        lost = await run(life, "low")
+        before = await group_names(life)
+        await queue(life, "high", **{"priority-class": "high"})
+        await run(life, "high")
+        (left,) = await until_slices_are(life, 1, WITHIN_S + 60)
+        assert left["metadata"]["name"] not in before
+        assert await is_suspended(life, "low")
+        await life.ask("DELETE", f"{JOBSETS}/high", {"propagationPolicy": "Foreground"})
+        assert not set(lost.values()) & set((await run(life, "low")).values())
         await leave_nothing(life, "low")
 
 

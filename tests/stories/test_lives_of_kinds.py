@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from datetime import timedelta
+from itertools import product
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from local.cloud.simulation import Options
 from local.jobsets import PodBehaviour
 from shared.settings import GKE, TPU_NODE_GROUP
 from shared.slices.kinds.jobset import JOBSET
+from shared.slices.units import Unit
 from tests.faults.jobsets import SETTINGS
 from tests.stories import helpers
 from tests.stories import workload_objects as objects
@@ -34,6 +36,22 @@ MANIFESTS: dict[str, dict[str, Any]] = {
         objects.pod(),
     )
 }
+
+
+def select_key(manifest: dict[str, Any]) -> dict[str, Any]:
+    """Let the Pods select their own slice, as the component tie-pods does."""
+    unit = Unit(manifest["kind"], NAMESPACE, manifest["metadata"]["name"], "")
+    manifest["spec"]["template"]["spec"]["nodeSelector"]["job-key"] = unit.key
+    return manifest
+
+
+TWO_HOSTS: dict[str, dict[str, Any]] = {
+    "JobSet": jobset_objects.small_jobset(topology="2x4", hosts=2),
+    "LeaderWorkerSet": objects.leader_worker_set(size=2, topology="2x4"),
+    "Job": select_key(objects.job(2, "2x4")),
+    "StatefulSet": select_key(objects.stateful_set(2, "2x4")),
+}
+"""The kinds whose slices may have several hosts."""
 OTHERS = [kind for kind in MANIFESTS if kind != "JobSet"]
 PROVIDERS = (TPU_NODE_GROUP, GKE)
 OPT_OUT = "tpu-provisioner.cloud.google.com/disable-autoprovisioning"
@@ -71,16 +89,17 @@ class Life:
         slices: int = 8,
         behaviour: PodBehaviour = RUNS_FOREVER,
         options: Options | None = None,
+        manifests: Mapping[str, dict[str, Any]] = MANIFESTS,
         **settings: Any,
     ) -> None:
-        self.kind, self.manifest = kind, deepcopy(MANIFESTS[kind])
+        self.kind, self.manifest = kind, deepcopy(manifests[kind])
         self.harness = Harness(
             options or Options(workloads=True), slices={**SETTINGS[provider], **settings}
         )
         listed = f"{NAMESPACE}: {{kinds: [{', '.join(MANIFESTS)}], slices: {slices}}}"
         self.harness.simulation.admin("POST", OPTIONS, jobset_objects.config_map(namespaces=listed))
         self.harness.jobsets.behaviour = behaviour
-        self.pods_of_one = 2 if kind == "LeaderWorkerSet" else 1
+        self.pods_of_one = 2 if kind == "LeaderWorkerSet" or manifests is TWO_HOSTS else 1
 
     @property
     def path(self) -> str:
@@ -89,6 +108,11 @@ class Life:
     def apply(self) -> None:
         answer = self.harness.simulation.admin("POST", PATHS[self.kind], self.manifest)
         assert answer["kind"] == self.kind, answer
+
+    def allow_restarts(self) -> None:
+        """Let failed Pods be replaced."""
+        limits = {"JobSet": {"failurePolicy": {"maxRestarts": 3}}, "Job": {"backoffLimit": 6}}
+        self.manifest["spec"].update(limits.get(self.kind, {}))
 
     def delete(self, policy: str = "Background") -> None:
         self.harness.simulation.admin("DELETE", self.path, {"propagationPolicy": policy})
@@ -306,10 +330,7 @@ def test_a_preempted_slice_is_created_again_for_what_comes_back(kind: str) -> No
     options = helpers.with_heartbeats()
     options = Options(workloads=True, agents=options.agents)
     life = Life(kind, TPU_NODE_GROUP, options=options, lost_rebuild=rebuild)
-    if kind == "JobSet":
-        life.manifest["spec"]["failurePolicy"] = {"maxRestarts": 3}
-    if kind == "Job":
-        life.manifest["spec"]["backoffLimit"] = 6
+    life.allow_restarts()
     make_spot(life)
     life.apply()
     life.until_running()
@@ -327,6 +348,124 @@ def test_a_preempted_slice_is_created_again_for_what_comes_back(kind: str) -> No
     assert len({name for name, _ in life.slices()}) == 1
     life.delete()
     life.until_nothing_is_left()
+
+
+def lose_a_host(kind: str, *, first: bool, **settings: Any) -> Life:
+    """A slice of two Spot hosts has lost the one of the first or of the last Pod."""
+    options = Options(workloads=True, agents=helpers.with_heartbeats().agents)
+    life = Life(kind, TPU_NODE_GROUP, options=options, manifests=TWO_HOSTS, **settings)
+    life.allow_restarts()
+    make_spot(life)
+    life.apply()
+    life.until_running()
+    node = life.pods()[0 if first else -1]["spec"]["nodeName"]
+    (vm,) = (one for one in helpers.vms(life.harness) if one.endswith(node))
+    life.harness.simulation.gce.faults.preempt(vm)
+    return life
+
+
+def with_first(*fast: tuple[str, bool]) -> pytest.MarkDecorator:
+    """Each kind that loses the host of its first or of its last Pod; the fast tests try these."""
+    return pytest.mark.parametrize(
+        "kind, first",
+        [
+            pytest.param(*case, marks=[] if case in fast else [pytest.mark.slow])
+            for case in product(TWO_HOSTS, (False, True))
+        ],
+    )
+
+
+@with_first(("LeaderWorkerSet", True), ("Job", False))
+def test_a_slice_that_has_lost_one_host_is_reported_once_and_leaves_nothing_when_its_owner_is_deleted(
+    kind: str, first: bool
+) -> None:
+    """The Pod on the dead Node does not end. The worker of a leader there is deleted only after it."""
+    life = lose_a_host(kind, first=first)
+    before = life.slices()
+    life.harness.run_for(HOUR)
+    assert life.slices() == before
+    (message,) = {*life.reports("Lost")}
+    assert "does not recover by itself: Preempted: 1 of 2 nodes are not ready" in message
+    life.delete()
+    life.until_nothing_is_left()
+
+
+@with_first(("StatefulSet", False))
+def test_a_slice_that_has_lost_one_host_is_created_again_if_configured(
+    kind: str, first: bool
+) -> None:
+    life = lose_a_host(kind, first=first, lost_rebuild=10 * MINUTE)
+    before = life.slices()
+    until(
+        life.harness,
+        lambda: life.are_running() and bool(life.slices()) and before.isdisjoint(life.slices()),
+        HOUR,
+    )
+    assert len({name for name, _ in life.slices()}) == 1
+    assert len(life.reports("Lost")) == 1
+    life.delete()
+    life.until_nothing_is_left()
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [pytest.param(kind, marks=[] if kind == "Job" else [pytest.mark.slow]) for kind in TWO_HOSTS],
+)
+def test_a_pool_that_has_lost_one_host_is_left_to_gke(kind: str) -> None:
+    """The Pod whose Node is gone waits, and nothing is bought or reported for it."""
+    life = Life(kind, GKE, manifests=TWO_HOSTS)
+    life.allow_restarts()
+    life.apply()
+    life.until_running()
+    before = {name for name, _ in life.slices()}
+    (path,) = life.harness.gke.leftovers()
+    pool = path.rpartition("/")[2]
+    life.harness.gke.faults.lose_nodes(pool, 1)
+    life.harness.run_for(HOUR)
+    assert ({name for name, _ in life.slices()}, life.are_running()) == (before, False)
+    life.harness.gke.faults.repair_nodes(pool)
+    life.until_running()
+    assert {name for name, _ in life.slices()} == before
+    assert [life.reports(one) for one in ("Failed", "Lost", "DeletionStarted")] == [[], [], []]
+    assert len(life.reports("CreationStarted")) == 1
+    life.delete()
+    life.until_nothing_is_left()
+
+
+def fail(life: Life, pod: dict[str, Any]) -> None:
+    life.change(f"{PATHS['Pod']}/{pod['metadata']['name']}/status", {"status": {"phase": "Failed"}})
+
+
+def remove(life: Life, pod: dict[str, Any]) -> None:
+    life.harness.simulation.admin("DELETE", f"{PATHS['Pod']}/{pod['metadata']['name']}")
+
+
+@pytest.mark.parametrize(
+    "kind, provider, end",
+    [
+        pytest.param(kind, provider, end, marks=[pytest.mark.slow] if number % 5 else [])
+        for number, (kind, provider, end) in enumerate(
+            product(MANIFESTS, PROVIDERS, (fail, remove))
+        )
+    ],
+)
+def test_a_pod_that_ends_is_replaced_on_its_slice(
+    kind: str, provider: str, end: Callable[[Life, dict[str, Any]], None]
+) -> None:
+    """Nothing replaces a Pod of its own: its slice is released."""
+    life = Life(kind, provider)
+    life.allow_restarts()
+    life.apply()
+    life.until_running()
+    before, last = life.slices(), life.pods()[-1]
+    end(life, last)
+    if kind == "Pod":
+        life.until_nothing_is_left()
+        return
+    life.harness.run_for(30 * MINUTE)
+    uids = {one["metadata"]["uid"] for one in life.pods() if one["status"]["phase"] != "Failed"}
+    assert last["metadata"]["uid"] not in uids
+    assert (life.are_running(), life.slices()) == (True, before)
 
 
 FAST = {("LeaderWorkerSet", TPU_NODE_GROUP), ("Deployment", GKE), ("Pod", TPU_NODE_GROUP)}

@@ -207,6 +207,9 @@ def test_a_pool_that_loses_vms_is_running_with_error(gke: Gke) -> None:
     assert pool["status"] == "RUNNING_WITH_ERROR"
     assert pool["statusMessage"] == "1 of 2 instances are not running."
     assert len(gke.nodes.there) == 1
+    gke.faults.repair_nodes(NAME)
+    gke.clock.run_for(600)
+    assert (gke.get()["status"], len(gke.nodes.there)) == ("RUNNING", 2)
 
 
 def test_a_pool_of_a_user_exists_immediately(gke: Gke) -> None:
