@@ -13,6 +13,7 @@ from shared.ports.errors import CallError, OutOfTimeError
 from shared.ports.gce.calls import Gce
 from shared.ports.kubernetes.nodes import parse_node
 from shared.ports.large_lists import LARGE, LOCK, one_at_a_time
+from shared.triggers.message import Cause, Message
 from tests.stories import helpers
 from tests.support.harness import Harness
 from tests.support.manifests import manifest
@@ -52,10 +53,18 @@ def test_each_step_reads_the_lists_of_a_large_slice_alone(monkeypatch: pytest.Mo
                 alone.add((step, kind, LOCK.locked()))
 
     harness.hooks.before = note
-    harness.apply(manifest())
+    uid = harness.apply(manifest())["metadata"]["uid"]
+    helpers.until(harness, lambda: bool(helpers.vms(harness)))
+    for step in ("inject_token", "label_node"):
+        resync = Message("default", helpers.NAME, uid, Cause.RESYNC, harness.clock.now())
+        harness.runtime("create_resources").publish(step, [resync])
     helpers.until_ready(harness)
     helpers.assert_deleted_completely(harness)
     assert {step for step, *_ in alone} == STEPS
+    assert {step for step, kind, _ in alone if kind == "instances"} >= {
+        "inject_token",
+        "label_node",
+    }
     assert all(is_alone for *_, is_alone in alone), alone
 
 
