@@ -11,6 +11,8 @@ from typing import Any
 
 from shared.base import names
 from shared.base.documents import find_condition, read_list, read_mapping, read_number, read_text
+from shared.base.reasons import ORDER
+from shared.slices.classes import CLASS_ANNOTATION
 from shared.triggers.message import Cause
 
 GroupKey = tuple[str, str]
@@ -26,7 +28,7 @@ TRUE = "True"
 
 @dataclass(frozen=True, slots=True)
 class GroupFingerprint:
-    """A TPUNodeGroup. Its status is read only at the start; a change of the status is not relevant."""
+    """A TPUNodeGroup. Of its status, only ``capacity`` is relevant after the start."""
 
     namespace: str
     name: str
@@ -40,6 +42,8 @@ class GroupFingerprint:
     ready: str
     nodes_ready: int
     node_count: int
+    capacity: str
+    """Of a slice with a class: ``True`` if it has its VMs, or the reason if an API has refused it."""
 
     @property
     def key(self) -> GroupKey:
@@ -110,6 +114,7 @@ def fingerprint_group(raw: Mapping[str, Any]) -> GroupFingerprint:
         ready=read_text(find_condition(status, "Ready"), "status"),
         nodes_ready=read_number(read_mapping(status, "nodeSummary"), "ready"),
         node_count=read_number(read_mapping(raw, "spec"), "nodeCount"),
+        capacity=_read_capacity(metadata, status),
     )
 
 
@@ -252,3 +257,11 @@ def _is_taking_ownership(before: GroupFingerprint, after: GroupFingerprint) -> b
     return (
         before.paused == after.paused and gained <= {names.FINALIZER} and not lost and keeps_label
     )
+
+
+def _read_capacity(metadata: Mapping[str, Any], status: Mapping[str, Any]) -> str:
+    if CLASS_ANNOTATION not in read_mapping(metadata, "annotations"):
+        return ""
+    mig, ready = (find_condition(status, one) for one in ("ManagedInstanceGroupReady", "Ready"))
+    reason = read_text(ready, "reason")
+    return TRUE if read_text(mig, "status") == TRUE else reason if reason in ORDER else ""

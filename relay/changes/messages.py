@@ -72,7 +72,7 @@ class Outbox:
             case "Node", _:
                 self._observe_node(fingerprints.fingerprint_node(object), now, live=True)
             case "TPUNodeGroup", "DELETED":
-                self._forget_group(fingerprints.fingerprint_group(object).key)
+                self._forget_group(fingerprints.fingerprint_group(object).key, now)
             case "TPUNodeGroup", _:
                 self._observe_group(fingerprints.fingerprint_group(object), now)
             case "CertificateSigningRequest", "DELETED":
@@ -162,7 +162,7 @@ class Outbox:
     def _relist_groups(self, groups: list[GroupFingerprint], first: bool, now: datetime) -> None:
         listed = {group.key for group in groups}
         for known in [key for key in self.cache.groups if key not in listed]:
-            self._forget_group(known)
+            self._forget_group(known, now)
         for group in groups:
             if first:
                 self.cache.put_group(group)
@@ -192,17 +192,20 @@ class Outbox:
     def _observe_group(self, group: GroupFingerprint, now: datetime) -> None:
         before = self.cache.groups.get(group.key)
         if before is not None and before.uid != group.uid:
-            self._forget_group(group.key)
+            self._forget_group(group.key, now)
             before = None
+        if before is not None and before.capacity != group.capacity and not group.deleting:
+            self.pods.resync(group.key, now)
         self.cache.put_group(group)
         self._report_group(group, fingerprints.classify_group_change(before, group), now)
         if before is None or before.resource_name != group.resource_name:
             self._report_nodes(group, self.cache.list_claiming_nodes(group.resource_name), now)
 
-    def _forget_group(self, key: GroupKey) -> None:
+    def _forget_group(self, key: GroupKey, now: datetime) -> None:
         group = self.cache.groups.get(key)
         if group is not None:
             self.cache.drop_group(key)
+            self.pods.resync(key, now)
             for step in (routes.CREATE_RESOURCES, routes.TEAR_DOWN, routes.LABEL_NODE):
                 self.triggers.drop(_subject(group), step)
 

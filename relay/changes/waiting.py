@@ -15,11 +15,15 @@ from shared.triggers.message import POD_KIND, Cause
 
 @dataclass(frozen=True, slots=True)
 class WaitingPod:
-    """A leader that waits; ``wish`` changes with each field that determines its slice."""
+    """A leader that waits; ``wish`` changes with each field that determines its slice.
+
+    ``slice_name`` is empty if the kind's units are assigned: such Pods wait for the sweep.
+    """
 
     subject: MessageSubject
     kind: str
     wish: int
+    slice_name: str
 
 
 class WaitingPods:
@@ -50,7 +54,8 @@ class WaitingPods:
         asked = leader.demand
         subject = MessageSubject(asked.namespace, asked.name, asked.uid, POD_KIND)
         wish = asked.labels, asked.annotations, asked.selector, asked.tolerations, asked.chips
-        pod = WaitingPod(subject, leader.kind.name, hash(json.dumps(wish, sort_keys=True)))
+        unit, digest = leader.kind.find_unit(asked), hash(json.dumps(wish, sort_keys=True))
+        pod = WaitingPod(subject, leader.kind.name, digest, unit.slice_name if unit else "")
         before = self.known.get(pod.subject.key)
         if pod == before:
             return
@@ -58,6 +63,12 @@ class WaitingPods:
             self.forget(before.subject.key, now)
         self.known[pod.subject.key] = pod
         self._triggers.add(pod.subject, routes.PROVISION_SLICE, Cause.UNSCHEDULABLE, now)
+
+    def resync(self, key: tuple[str, str], now: datetime) -> None:
+        """The slice with this namespace and name was refused or granted, or is gone."""
+        for pod in self.known.values():
+            if (pod.subject.namespace, pod.slice_name) == key:
+                self._triggers.add(pod.subject, routes.PROVISION_SLICE, Cause.RESYNC, now)
 
     def forget(self, key: tuple[str, str], _now: datetime) -> None:
         """A Pod was deleted, or waits no longer."""

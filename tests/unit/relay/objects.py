@@ -23,7 +23,8 @@ from shared.base.names import (
     VERSION,
     VM_ID_LABEL,
 )
-from shared.base.slice_names import job_key
+from shared.base.slice_names import job_key, slice_name
+from shared.slices.classes import CLASS_ANNOTATION
 
 Raw = dict[str, Any]
 
@@ -73,6 +74,22 @@ def group(
         "spec": {"nodeCount": node_count},
         "status": status,
     }
+
+
+SLICE = slice_name("train", job_key("default", "train-workers-0"))
+
+
+def slice_group(
+    reason: str = "Provisioning", *, name: str = SLICE, of: str = "v6e", has_vms: bool = False
+) -> Raw:
+    """The TPUNodeGroup of the leader's slice, not Ready for this reason."""
+    raw = group(name, uid="group-uid-1", observed=1)
+    raw["metadata"]["annotations"] = {CLASS_ANNOTATION: of} if of else {}
+    raw["status"]["conditions"] = [
+        {"type": "Ready", "status": "False", "reason": reason},
+        {"type": "ManagedInstanceGroupReady", "status": str(has_vms), "reason": reason},
+    ]
+    return raw
 
 
 def settled_group(nodes_ready: int = 1, **changes: Any) -> Raw:

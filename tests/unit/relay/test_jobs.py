@@ -18,7 +18,17 @@ from shared.base.timestamps import render_time
 from shared.slices.kinds.jobset import JOBSET, JobSetKind
 from shared.slices.kinds.kind import Claim
 from shared.slices.units import OPT_OUT, Demand
-from tests.unit.relay.objects import START, Raw, cpu_pod, held_pod, jobset, pod, projected, seconds
+from tests.unit.relay.objects import (
+    START,
+    Raw,
+    cpu_pod,
+    held_pod,
+    jobset,
+    pod,
+    projected,
+    seconds,
+    slice_group,
+)
 
 Report = tuple[str, str, str, str, str]
 """Step, cause, kind, name and uid of a message."""
@@ -135,6 +145,42 @@ def test_waiting_leaders_are_reported_after_a_start_and_new_ones_after_each_list
     assert take_reports(outbox) == [WAITING]
     outbox.relisted("Pod", [pod(), pod("new", uid="pod-uid-2")], seconds(60))
     assert take_reports(outbox, 60) == [(*WAITING[:-2], "new", "pod-uid-2")]
+
+
+WOKEN: Report = ("provision_slice", "Resync", "Pod", LEADER, "pod-uid-1")
+SLICE_CHANGES: dict[str, tuple[Raw, Raw, list[Report]]] = {
+    "refused": (slice_group(), slice_group("QuotaExceeded"), [WOKEN]),
+    "refused for another reason": (slice_group("QuotaExceeded"), slice_group("ReservationFull"), [WOKEN]),
+    "granted": (slice_group(), slice_group(has_vms=True), [WOKEN]),
+    "still refused": (slice_group("QuotaExceeded"), slice_group("QuotaExceeded"), []),
+    "joining": (slice_group(has_vms=True), slice_group("AwaitingNodeJoin", has_vms=True), []),
+    "refused, without a class": (slice_group(of=""), slice_group("QuotaExceeded", of=""), []),
+    "another slice is refused": (slice_group(name="a"), slice_group("QuotaExceeded", name="a"), []),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", SLICE_CHANGES.values(), ids=SLICE_CHANGES)
+def test_a_leader_is_woken_when_its_slice_is_refused_or_granted(
+    case: tuple[Raw, Raw, list[Report]],
+) -> None:
+    before, after, woken = case
+    outbox = settled_outbox([projected(pod())])
+    outbox.relisted("TPUNodeGroup", [projected(before)], START - timedelta(hours=1))
+    outbox.take_due(START - timedelta(hours=1))
+    outbox.changed("TPUNodeGroup", "MODIFIED", projected(after), START)
+    assert take_reports(outbox) == woken
+
+
+@pytest.mark.parametrize("is_listed", [False, True], ids=["watched", "listed"])
+def test_a_leader_is_woken_when_its_slice_is_gone(is_listed: bool) -> None:
+    outbox = settled_outbox([projected(pod())])
+    outbox.relisted("TPUNodeGroup", [slice_group(), slice_group(name="a")], START)
+    outbox.take_due(START)
+    if is_listed:
+        outbox.relisted("TPUNodeGroup", [slice_group(name="a")], seconds(60))
+    else:
+        outbox.changed("TPUNodeGroup", "DELETED", slice_group(), seconds(60))
+    assert take_reports(outbox, 60) == [WOKEN]
 
 
 ENDS_OF_WAITING: dict[str, Callable[[Outbox], None]] = {

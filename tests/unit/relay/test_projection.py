@@ -23,6 +23,7 @@ from tests.unit.relay.objects import (
     projected,
     settled_group,
     signing_request,
+    slice_group,
     versioned,
 )
 from tests.unit.relay.scripted_api import status
@@ -44,6 +45,8 @@ GROUPS = {
     "new": group(resource_name="", finalizers=()),
     "paused and deleting": group(paused="true", deleting=True),
     "settled": settled_group(3, generation=4, observed=4),
+    "refused slice": slice_group("QuotaExceeded"),
+    "granted slice": slice_group(has_vms=True),
 }
 
 
