@@ -52,6 +52,7 @@ def observe(work: SliceWork) -> Observed:
     for one in leaders:
         (due if waiting.is_due(one, work.trigger.at, provider) else others).append(one)
     due += quotas.select_with_room(work, others)
+    due += quotas.select_with_candidate(work, [one for one in others if one not in due])
     slots = None
     if provider.concurrency_limit is not None and len(due) > concurrency.MIN_SELECTED:
         slices = provider.list_all(with_nodes=False)
@@ -116,8 +117,8 @@ class ObservedOperation:
 
 @dataclass(frozen=True)
 class ObservedQueue:
-    """All Pods that wait, once a minute. ``due`` are those whose resync is due in this minute, or whose
-    namespaces, which have limits, have room for their slices.
+    """All Pods that wait, once a minute. ``due`` are those whose resync is due in this minute, whose
+    namespaces, which have limits, have room for their slices, or who may ask a candidate now.
 
     ``waiting`` is the number of Pods. ``slots`` is the number of free slots; ``None``: all that are due
     may try.

@@ -1,17 +1,26 @@
-"""The limits of the namespaces and classes of Pods that wait, and what counts for them."""
+"""The limits of the namespaces and classes of Pods that wait, what counts for them, and who may ask."""
 
+import sys
+from collections import defaultdict
 from collections.abc import Collection, Iterable
 
 from functions.provision_slice import waiting
+from shared.base.fields import is_yes
 from shared.base.names import SYSTEM_NAMESPACE
 from shared.ports.kubernetes.cluster import Cluster
+from shared.slices import candidates, concurrency
 from shared.slices.classes import SliceClass, find_class
+from shared.slices.create_or_release import PAUSED_KEY
 from shared.slices.kinds import KINDS, Leader
 from shared.slices.kinds.kind import UnitKind
 from shared.slices.limits import NAMESPACES_KEY, PLACE, Limit, Limits, Quota, limit_of, parse
 from shared.slices.provider import DesiredSlice, Slice
-from shared.slices.units import InputError
+from shared.slices.units import InputError, Unit
 from shared.slices.work import SliceWork
+
+MAX_ASKING = 10
+"""How many Pods ask a class for a slice of one shape in a run of the sweep, if one of its candidates has
+refused that in the last ten minutes."""
 
 
 def read_limits(cluster: Cluster) -> Limits:
@@ -112,3 +121,67 @@ def select_with_room(work: SliceWork, leaders: Collection[Leader]) -> list[Leade
         # Of Pods that are interchangeable, those that have waited longest have the slices that exist.
         selected += [one for one in reversed(own) if one.kind.is_assigned][:room]
     return selected
+
+
+def select_with_candidate(work: SliceWork, leaders: Collection[Leader]) -> list[Leader]:
+    """Those of these Pods who may ask a candidate now (`shared.slices.candidates`): instead of the one
+    that refuses their slice or lets it wait, or for the slice that they lack. Where a limit holds,
+    `select_with_room` selects those who lack one.
+
+    Of a candidate that was refused before, two try to claim the next try. `MAX_ASKING` ask if the class
+    has refused the same shape recently, so that the others learn from their answers.
+    """
+    if not (leaders and work.list_classes()):
+        return []
+    if is_yes(work.cluster.get_jobset_options().get(PAUSED_KEY, "")):
+        return []
+    slices = {one.unit: one for one in work.provider.list_all(with_nodes=False)}
+    limited = read_limits(work.cluster).entries
+    asking = defaultdict[tuple[object, int], list[Leader]](list)
+    for leader in leaders:
+        unit = leader.kind.find_unit(leader.demand)
+        mine = [slices.get(unit, unit)] if unit else _list_of_owner(leader, slices.values())
+        found = (_find_question(work, leader, one) for one in mine)
+        question = next(filter(None, found), None)
+        if question and (unit is None or unit in slices or leader.demand.namespace not in limited):
+            asking[question].append(leader)
+    return [
+        one
+        for (_, most), group in asking.items()
+        for one in waiting.select_leaders(group, most, work.now)
+    ]
+
+
+def _list_of_owner(leader: Leader, slices: Iterable[Slice]) -> list[Slice]:
+    """The slices of which one may be that of a Pod of a kind whose units are assigned."""
+    controller = leader.demand.controller
+    name = controller.name if controller is not None else ""
+    mine = (one for one in slices if (one.unit.kind, one.unit.namespace) == key_of(leader))
+    return [one for one in mine if name.startswith(one.unit.owner)]
+
+
+def _find_question(
+    work: SliceWork, leader: Leader, about: Slice | Unit
+) -> tuple[object, int] | None:
+    """What a Pod may ask now for its slice, which exists or not, and how many Pods may ask that."""
+    found = about if isinstance(about, Slice) else None
+    unit = about.unit if isinstance(about, Slice) else about
+    if found is not None and found.has_vms:
+        return None
+    try:
+        of, offers = waiting.list_desired(leader, unit, work)
+    except InputError:
+        return None
+    shape, eligible = offers[0].shape, [one.place for one in offers]
+    if found is not None:
+        is_due = candidates.find_next(of, eligible, found, shape, work.now) is not None
+        return (unit.owner_key, MAX_ASKING) if is_due and found.class_name == of.name else None
+    asker = f"{unit.namespace}/{offers[0].name}"
+    place = candidates.choose(of, eligible, shape, asker, work.now)
+    if place is None or of.is_legacy or limit_of(of) is not None:
+        return None
+    if candidates.Forget(place, shape, asker).find(of.refusals) is not None:
+        return (of.name, shape, place), concurrency.MIN_SELECTED
+    ends = [one.until for one in of.refusals if one.shape == shape]
+    is_refused = any(end + candidates.REMEMBERED_FOR > work.now for end in ends)
+    return (of.name, shape), MAX_ASKING if is_refused else sys.maxsize
