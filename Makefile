@@ -17,7 +17,7 @@ CLOUD := --project "$(PROJECT)" $(if $(ZONE),--zone "$(ZONE)")
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-workload demo-jobset recording local test test-local test-real test-all test-cloud named-project explore planted mutants control-plane terraform-validate check format pages bench performance scale kubectl-tng release lock
+.PHONY: help setup demo demo-workload demo-jobset demo-capacity recording local test test-local test-real test-all test-cloud named-project explore planted mutants control-plane terraform-validate check format pages bench performance scale kubectl-tng release lock
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 20
@@ -45,6 +45,9 @@ demo-workload: $(LOCAL) ## Show a workload that gets its slices; KIND=deployment
 
 demo-jobset: $(LOCAL) ## Show a JobSet with a slice for each Job: demo-workload KIND=jobset
 	@$(BIN)/python -m local.show.workload_demo jobset $(CLUSTER) $(ARGS)
+
+demo-capacity: $(LOCAL) ## Show a slice that is had at the third candidate, then at the first; KUBECONFIG=PATH
+	@$(BIN)/python -m local.show.capacity_demo $(CLUSTER) $(ARGS)
 
 recording: $(LOCAL) ## Record the demo as docs/demo.svg
 	@$(BIN)/python -m local.show.recording

@@ -22,6 +22,7 @@ from random import Random
 from typing import Any
 
 import psutil
+import yaml
 
 from local import gce, gke, jobsets, pubsub
 from local.base.clock import LoopClock
@@ -70,6 +71,7 @@ SLICES = (TPU_NODE_GROUP, GKE) = ("tpu-node-group", "gke")
 """The kinds of slices that JobSets can get."""
 IDENTITIES = (*(step.replace("_", "-") for step in (*STEPS, *SLICE_STEPS)), "relay")
 ROOT = Path(__file__).resolve().parents[2]
+CLASS = Path(__file__).with_name("slice-class.yaml")
 LOG = "log"
 """The file with the output of all subprocesses."""
 
@@ -77,6 +79,7 @@ _FILTERS = ROOT / "infra" / "terraform" / "filters"
 _THREADS = "8"
 _MAX_CALLS_KEPT = 100_000
 _RESERVATION = f"projects/{PROJECT}/zones/us-central1-c/reservations/my-tpu-reservation"
+_V6E_RESERVATION = f"projects/{PROJECT}/zones/us-east5-a/reservations/my-v6e-reservation"
 _TEMPLATES = f"projects/{PROJECT}/regions/us-central1/instanceTemplates"
 _OWN_TEMPLATE = {
     "name": "my-tpu7x-template",
@@ -355,6 +358,7 @@ class Supervisor:
                     *(read_manifests_for_jobsets(setup.slices) if setup.slices else ()),
                     *([read_leader_worker_set_crd()] if setup.slices else ()),
                     *(read_definitions_for_examples() if setup.for_examples else ()),
+                    *([read_slice_class()] if setup.for_examples and setup.slices else ()),
                 ],
             )
         return NamedCluster(
@@ -387,6 +391,7 @@ class Supervisor:
     async def _start_compute_engine(self, stack: AsyncExitStack) -> None:
         if self.setup.for_examples:
             self.gce.faults.set_reservation(_RESERVATION, "tpu7x-standard-4t", 4096)
+            self.gce.faults.set_reservation(_V6E_RESERVATION, "ct6e-standard-4t", 64)
             self.gce.faults.act_as_user("POST", _TEMPLATES, _OWN_TEMPLATE)
         runner, port = await serve(
             self.setup.in_front(self.gce), host=LOOPBACK, port=self.setup.ports.compute
@@ -505,6 +510,12 @@ class Supervisor:
             self.gce.calls.clear()
         if self._clock.now().minute == 0:
             self.gce.faults.forget_operations()
+
+
+def read_slice_class() -> dict[str, Any]:
+    """The TPUSliceClass with three candidates that `make local` has."""
+    found: dict[str, Any] = yaml.safe_load(CLASS.read_text())
+    return found
 
 
 @asynccontextmanager

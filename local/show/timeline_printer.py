@@ -231,6 +231,23 @@ def render_pod(kind: str, before: Mapping[str, Any], after: Mapping[str, Any]) -
     return None
 
 
+def render_class(_kind: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> Line | None:
+    """The line for the refusals that a TPUSliceClass has got; ``None`` without any."""
+    old, new = (one.get("status", {}).get("refusals", ()) for one in (before, after))
+    shown = [
+        f"{one['candidate']} is asked again by {one['askedBy']}"
+        if one.get("askedBy")
+        else f"{one['candidate']}: {one['reason']}"
+        for one in new
+        if one not in old
+    ]
+    words = [one["message"] for one in new if one not in old]
+    if not shown:
+        return None
+    what = f"TPUSliceClass {after['metadata']['name']}: {', '.join(shown)}"
+    return Line("kubernetes", what, "; ".join(words))
+
+
 def render_event(kind: str, _before: Mapping[str, Any], event: Mapping[str, Any]) -> Line | None:
     """The line for an Event of this system about a Pod or its owner, else ``None``."""
     about = event["involvedObject"]

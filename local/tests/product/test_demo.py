@@ -185,6 +185,30 @@ def test_a_wrong_kind_is_answered_with_the_kinds(
     assert demo.files() == []
 
 
+@pytest.mark.real
+@pytest.mark.slow
+def test_the_demo_of_capacity_tries_three_candidates_and_begins_again_with_the_first(
+    tmp_path: Path,
+) -> None:
+    with running(tmp_path, "local.show.capacity_demo") as demo:
+        assert demo.process.wait(timeout=600) == 0, demo.output
+    story = (
+        r"compute engine +us-east5-b has no capacity for v6e",
+        r"TPUSliceClass v6e: my-gcp-project:us-east5-b/STANDARD: Waited",
+        r"TPUSliceClass v6e: my-gcp-project:us-east5-a/RESERVATION_BOUND/\S+: ReservationFull",
+        r"TPUNodeGroup multislice-\w+: Ready=True Ready, Nodes 2/2",
+        r"us-east5-b has capacity again, and Spot VMs are preempted",
+        r"TPUSliceClass v6e: my-gcp-project:us-east5-b/STANDARD is asked again",
+        r"TPUNodeGroup multislice-\w+: Ready=True Ready, Nodes 2/2",
+        r"JobSet multislice is gone",
+        r"Slices: at most 1 at the same time",
+    )
+    assert re.search(".*?".join(story), demo.output, re.DOTALL), demo.output
+    assert demo.output.count("  none  ") == 9
+    assert demo.children() == []
+    assert demo.files() == []
+
+
 INTERRUPTED = (
     "interrupted by SIGINT; nothing runs any more\n",
     "interrupted before anything had been started\n",

@@ -19,6 +19,7 @@ from local.base.events import (
 from local.show.timeline import Line
 from local.show.timeline_printer import (
     TimelinePrinter,
+    render_class,
     render_event,
     render_group,
     render_node,
@@ -312,6 +313,7 @@ def test_a_pod_is_printed_when_it_is_scheduled(
     assert render_pod(kind, before, after) == line
 
 
+REFUSED = {"candidate": "us-b/SPOT", "reason": "Waited", "message": "none"}
 COMPLETE = {"conditions": [{"type": "Complete", "status": "True"}]}
 
 
@@ -362,6 +364,25 @@ def test_our_events_about_jobsets_and_their_pods_are_printed(
         "type": type_,
     }
     assert render_event("ADDED", {}, event) == line
+
+
+@pytest.mark.parametrize(
+    "before, after, line",
+    [
+        ([], [], None),
+        ([], [REFUSED], Line("kubernetes", "TPUSliceClass v6e: us-b/SPOT: Waited", "none")),
+        ([REFUSED], [REFUSED], None),
+        ([REFUSED], [{**REFUSED, "askedBy": "default/x"}], Line("kubernetes", "TPUSliceClass v6e: us-b/SPOT is asked again by default/x", "none")),
+    ],
+    ids=["none", "refused", "no change", "claimed"],
+)  # fmt: skip
+def test_refusals_of_a_class_are_printed(
+    before: list[Any], after: list[Any], line: Line | None
+) -> None:
+    old, new = (
+        {"metadata": {"name": "v6e"}, "status": {"refusals": one}} for one in (before, after)
+    )
+    assert render_class("MODIFIED", old, new) == line
 
 
 def test_frequent_sweeps_are_not_printed() -> None:
