@@ -20,8 +20,8 @@ from shared.base.names import PAUSED_ANNOTATION, RESOURCE_NAME_LABEL, VM_ID_LABE
 from shared.node_groups.status import Type
 from tests.explore.rules import GROUPS, NODES, SECRETS, Rules, Violation
 from tests.explore.workloads import Workloads
-from tests.explore.world import BREAKS_FOR_S, CALLS, MESSAGES, USERS, Fault, World
-from tests.faults.jobsets import SETTINGS
+from tests.explore.world import BREAKS_FOR_S, CALLS, MESSAGES, MODELS, USERS, ZONES, Fault, World
+from tests.faults.jobsets import FULL, SETTINGS, limit_zone, make_class
 from tests.stories import helpers
 from tests.support import turns
 from tests.support.harness import Harness, ProcessKilled
@@ -125,6 +125,9 @@ class Explorer:
         """Create, break, heal, delete."""
         for name in self._world.slices:
             self._apply(name)
+        if self._world.candidates:
+            make_class(self.harness, [*map(dict, self._world.candidates)], giveUpAfter="1m")
+            limit_zone(self.harness, FULL)
         if self.workloads is not None:
             self.workloads.apply()
         for fault in self._world.faults:
@@ -154,6 +157,9 @@ class Explorer:
         faults = simulation.gce.faults
         faults.break_sinks(False)
         faults.set_capacity("us-central1-c", "tpu7x")
+        for zone in ZONES:
+            for model in MODELS:
+                faults.set_capacity(zone, "ct6e", model=model)
         for path in self._taken:
             self._as_user("DELETE", path)
             self.rules.strangers.discard(path)
@@ -408,6 +414,10 @@ class Explorer:
             case "stockout":
                 faults.set_capacity("us-central1-c", "tpu7x", 0)
                 later(lambda: faults.set_capacity("us-central1-c", "tpu7x"))
+            case "no capacity":
+                zone, model = ZONES[fault.number % 3], MODELS[fault.number % 2]
+                faults.set_capacity(zone, "ct6e", 0, model)
+                later(lambda: faults.set_capacity(zone, "ct6e", model=model))
             case "rate limit":
                 faults.rate_limit(seconds=fault.seconds / 5)
             case "failing inserts":

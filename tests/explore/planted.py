@@ -21,6 +21,7 @@ from shared.frame.plan import Plan
 from shared.node_groups import actions, bootstrap, lifecycle, membership, readiness
 from shared.ports.kubernetes import nodes
 from shared.slices import actions as slice_actions
+from shared.slices.by_node_group.provider import GroupSlices
 from tests.explore.explorer import explore
 from tests.explore.world import draw
 
@@ -86,6 +87,7 @@ BUGS: Mapping[str, tuple[Place, Any]] = {
     ),
     "a workload's slice is not created": ((slice_actions.CreateSlice, "apply"), _do_nothing),
     "a workload's slice is not deleted": ((slice_actions.DeleteSlice, "apply"), _do_nothing),
+    "VMs are not read before a candidate is given up": ((GroupSlices, "has_vm"), lambda *_: False),
     "no message is retried": ((step, "_retry"), _give_up),
     "each resync is too old": ((step, "MAX_RESYNC_AGE"), timedelta(seconds=-1000)),
 }

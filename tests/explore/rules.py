@@ -18,6 +18,8 @@ REVOKED_WITHIN = timedelta(minutes=5)
 """A token is revoked so long after its VM's Node was labelled, or its group is gone."""
 SAID_WITHIN = timedelta(minutes=10)
 """A state that lasts longer is said on the object."""
+GRANTED_FOR = timedelta(seconds=10)
+"""A grant may come between provision_slice's read of the MIG and the deletion of the slice."""
 SECRETS = "/api/v1/namespaces/kube-system/secrets"
 NODES = "/api/v1/nodes"
 GROUPS = "/apis/tpu.google.com/v1alpha1/tpunodegroups"
@@ -77,6 +79,20 @@ class Rules:
             self._check_mark(step, request.method, path)
         elif path.startswith(f"{NODES}/"):
             self._check_node(step, request, path)
+        elif step == "provision_slice" and request.method == "DELETE":
+            self._check_slice(path)
+
+    def _check_slice(self, path: str) -> None:
+        """No candidate is left that has granted the slice: all of its VMs run for ten seconds."""
+        group = self._harness.simulation.admin("GET", path)
+        if group["kind"] != "TPUNodeGroup" or group.get("status", {}).get("completedAt"):
+            return
+        resource, now = self.resource_name(group["metadata"]), self._harness.clock.now()
+        paths = self._harness.simulation.gce.state()["instances"]
+        vms = [vm for one in paths if f"/{resource}-" in one and (vm := self.find(one))]
+        old = [vm for vm in vms if now - _find_start(vm, now) > GRANTED_FOR]
+        if len(old) == group["spec"]["nodeCount"]:
+            raise Violation(f"provision_slice deletes {path}, whose {len(old)} VMs run")
 
     def _check_mark(self, step: str, method: str, path: str) -> None:
         parts = path.split("/")
@@ -258,6 +274,12 @@ class Rules:
             "metadata": {"name": "worker-1", "labels": {RESOURCE_NAME_LABEL: resource}},
             "spec": {"providerID": "gce://my-gcp-project/us-central1-c/worker-1"},
         }
+
+
+def _find_start(vm: dict[str, Any], now: datetime) -> datetime:
+    """Since when a VM runs; now if it does not."""
+    text = vm.get("lastStartTimestamp", "")
+    return datetime.fromisoformat(text) if vm["status"] == "RUNNING" and text else now
 
 
 def ready_of(node: Mapping[str, Any]) -> str:

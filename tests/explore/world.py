@@ -65,6 +65,9 @@ other's. If one of two slices is lost then, the Pod that waits has its own slice
 """
 KINDS = {kind: most for of_size in KINDS_BY_HOSTS for kind, most in of_size.items()}
 HTTP = (503, 401, 403, 409, 412, 429, 500)
+ZONES = tuple(f"us-central1-{zone}" for zone in "abf")
+"""Those of the candidates of a class."""
+MODELS = ("STANDARD", "SPOT")
 
 
 @dataclass(frozen=True)
@@ -99,6 +102,8 @@ class World:
     faults: Sequence[Fault] = field(default_factory=tuple)
     workloads: Mapping[str, int] = field(default_factory=dict)
     provider: str = ""
+    candidates: Sequence[Mapping[str, str]] = ()
+    """Those of the class of TPUNodeGroups of workloads; with none there is no class."""
 
 
 def draw(seed: int) -> World:
@@ -144,9 +149,16 @@ def _draw_workloads(seed: int, random: Random) -> World:
         if what in CALLS:
             seconds = min(seconds, LATEST_EFFECT_S)
         faults.append(Fault(at_s, what, step, "", seconds, number))
-    faults.sort(key=lambda fault: fault.at_s)
     options = replace(options, clocks=clocks, workloads=True)
-    return World(seed, options, {}, tuple(faults), workloads, provider)
+    candidates = []
+    if provider == TPU_NODE_GROUP and random.random() < 0.6:
+        places = [{"zone": zone, "provisioningModel": model} for zone in ZONES for model in MODELS]
+        candidates = random.sample(places, random.randrange(1, 4))
+        for _ in range(random.randrange(1, 6)):
+            at_s, seconds = random.uniform(0, random.choice((1, 300))), random.uniform(30, 900)
+            faults.append(Fault(at_s, "no capacity", "", "", seconds, random.randrange(6)))
+    faults.sort(key=lambda fault: fault.at_s)
+    return World(seed, options, {}, tuple(faults), workloads, provider, tuple(candidates))
 
 
 def _draw_slice(random: Random) -> dict[str, Any]:
