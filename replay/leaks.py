@@ -6,11 +6,10 @@ The commands name what Compute Engine lists to the user: whoever writes log line
 import re
 from collections.abc import Iterator
 
-from functions.report_leaks.leaks import Leak
+from functions.report_leaks.leaks import MIG_SERVICE, POLICY_SERVICE, TEMPLATE_SERVICE, Leak
 from functions.report_leaks.observe import ObservedLeaks, observe
 from replay.dependencies import Dependencies
 from replay.explain import work_fields
-from shared.base.names import MIGS, POLICIES, TEMPLATES
 from shared.frame.plan import Work
 from shared.triggers.trigger import TimeTrigger
 
@@ -28,9 +27,9 @@ def render_commands(leak: Leak) -> Iterator[str]:
     """The commands that delete the remaining resources, in this order."""
     for one in leak.resources:
         noun, where = {
-            MIGS: ("instance-groups managed", f" --zone={one.location}"),
-            TEMPLATES: ("instance-templates", ""),
-            POLICIES: ("resource-policies", f" --region={one.location}"),
-        }[one.kind]
+            MIG_SERVICE: ("instance-groups managed", f" --zone={one.location}"),
+            TEMPLATE_SERVICE: ("instance-templates", ""),
+            POLICY_SERVICE: ("resource-policies", f" --region={one.location}"),
+        }[one.service]
         if all(map(_PLAIN.fullmatch, (one.name, one.project, one.location or "global"))):
             yield f"gcloud compute {noun} delete {one.name}{where} --project={one.project}"

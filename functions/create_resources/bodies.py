@@ -1,4 +1,5 @@
-"""The bodies of the inserts of a group's resources, in the API's JSON form: 64-bit numbers are texts."""
+"""The bodies of the inserts of a group's resources, with the field names of the Compute client library
+(snake_case)."""
 
 import json
 import uuid
@@ -26,9 +27,9 @@ def policy_body(group: NodeGroup) -> dict[str, Any]:
     return {
         "name": group.resource_name,
         "description": group.mark,
-        "workloadPolicy": {
-            "type": "HIGH_THROUGHPUT",
-            "acceleratorTopology": group.spec.topology,
+        "workload_policy": {
+            "type_": "HIGH_THROUGHPUT",
+            "accelerator_topology": group.spec.topology,
         },
     }
 
@@ -41,43 +42,43 @@ def template_body(group: NodeGroup, config: InstanceConfig) -> dict[str, Any]:
     """An instance template for the group's TPU VMs."""
     spec, model = group.spec, config.provisioning_model
     disk: dict[str, Any] = {
-        "sourceImage": config.image,
-        "diskType": config.disk_type or _DEFAULT_DISK_TYPE,
+        "source_image": config.image,
+        "disk_type": config.disk_type or _DEFAULT_DISK_TYPE,
     }
     if config.boot_disk_gb:
-        disk["diskSizeGb"] = str(config.boot_disk_gb)
-    scheduling: dict[str, Any] = {"onHostMaintenance": "TERMINATE", "provisioningModel": model}
+        disk["disk_size_gb"] = config.boot_disk_gb
+    scheduling: dict[str, Any] = {"on_host_maintenance": "TERMINATE", "provisioning_model": model}
     if model in _TERMINATION:
-        scheduling["instanceTerminationAction"] = _TERMINATION[model]
+        scheduling["instance_termination_action"] = _TERMINATION[model]
     if model == "SPOT":
-        scheduling["automaticRestart"] = False
+        scheduling["automatic_restart"] = False
     if config.max_run_s:
-        scheduling["maxRunDuration"] = {"seconds": str(config.max_run_s)}
+        scheduling["max_run_duration"] = {"seconds": config.max_run_s}
     subnetwork = config.subnetwork
     if "/" not in subnetwork:  # a bare name is of the group's project and region
         subnetwork = f"projects/{spec.project}/regions/{spec.region}/subnetworks/{subnetwork}"
     metadata = _build_metadata(group, config)
     properties: dict[str, Any] = {
-        "machineType": config.machine_type,
+        "machine_type": config.machine_type,
         "metadata": {"items": [{"key": key, "value": metadata[key]} for key in sorted(metadata)]},
         "labels": group.vm_labels(),
-        "disks": [{"boot": True, "autoDelete": True, "initializeParams": disk}],
+        "disks": [{"boot": True, "auto_delete": True, "initialize_params": disk}],
         "scheduling": scheduling,
-        "networkInterfaces": [{"subnetwork": subnetwork}],
+        "network_interfaces": [{"subnetwork": subnetwork}],
     }
     if config.network_tags:
         properties["tags"] = {"items": list(config.network_tags)}
     if config.service_account:
         email, scopes = config.service_account
-        properties["serviceAccounts"] = [{"email": email, "scopes": list(scopes)}]
+        properties["service_accounts"] = [{"email": email, "scopes": list(scopes)}]
     if config.reservation:
-        properties["reservationAffinity"] = {
-            "consumeReservationType": "SPECIFIC_RESERVATION",
+        properties["reservation_affinity"] = {
+            "consume_reservation_type": "SPECIFIC_RESERVATION",
             "key": "compute.googleapis.com/reservation-name",
             "values": [config.reservation],
         }
     if model == "FLEX_START":
-        properties["reservationAffinity"] = {"consumeReservationType": "NO_RESERVATION"}
+        properties["reservation_affinity"] = {"consume_reservation_type": "NO_RESERVATION"}
     return {"name": group.resource_name, "description": group.mark, "properties": properties}
 
 
@@ -115,21 +116,21 @@ def mig_body(group: NodeGroup, template: Template | None) -> dict[str, Any]:
     body: dict[str, Any] = {
         "name": name,
         "description": group.mark,
-        "baseInstanceName": name,
-        "instanceTemplate": f"projects/{spec.project}/global/instanceTemplates/{name}",
-        "targetSize": spec.node_count,
-        "targetSizePolicy": {"mode": spec.mode},
-        "instanceLifecyclePolicy": {"defaultActionOnFailure": on_failure},
+        "base_instance_name": name,
+        "instance_template": f"projects/{spec.project}/global/instanceTemplates/{name}",
+        "target_size": spec.node_count,
+        "target_size_policy": {"mode": spec.mode},
+        "instance_lifecycle_policy": {"default_action_on_failure": on_failure},
     }
     if spec.is_bulk:
         policy = f"projects/{spec.project}/regions/{spec.region}/resourcePolicies/{name}"
-        body["resourcePolicies"] = {"workloadPolicy": policy}
+        body["resource_policies"] = {"workload_policy": policy}
     if spec.user_template is not None and template is not None:
-        body["instanceTemplate"] = spec.user_template.uri
+        body["instance_template"] = spec.user_template.uri
         own = _kube_labels(group, machine_of(group, template.machine_type))
         labels = merge_kube_labels(template.metadata.get(KUBE_LABELS_KEY, ""), own)
         properties = {"labels": group.vm_labels(), "metadata": {KUBE_LABELS_KEY: labels}}
-        body["allInstancesConfig"] = {"properties": properties}
+        body["all_instances_config"] = {"properties": properties}
     return body
 
 

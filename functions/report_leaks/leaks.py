@@ -13,14 +13,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from shared.base.documents import read_list, read_mapping, read_text
-from shared.base.names import (
-    FINALIZER,
-    MIGS,
-    POLICIES,
-    RESOURCE_NAME_LABEL,
-    TEMPLATES,
-    find_resource_name,
-)
+from shared.base.names import FINALIZER, RESOURCE_NAME_LABEL, find_resource_name
 from shared.base.timestamps import guess_time
 from shared.node_groups import node_group
 from shared.node_groups.node_group import NodeGroup
@@ -28,15 +21,19 @@ from shared.ports.gce.values import ListedResource
 
 PREFIX = "tng-"
 """The prefix of the names of all resources of groups."""
-LISTED_KINDS = (MIGS, TEMPLATES, POLICIES)
-"""The resources of a group, in the order of their deletion."""
+LISTED_KINDS = (MIG_SERVICE, TEMPLATE_SERVICE, POLICY_SERVICE) = (
+    "instance_group_managers",
+    "instance_templates",
+    "resource_policies",
+)
+"""The resources of a group, by the client library's names, in the order of their deletion."""
 MIN_AGE = timedelta(hours=1)
 MAX_NAMED_VMS = 16
 
 _NOUNS = {
-    MIGS: "managed instance group",
-    TEMPLATES: "instance template",
-    POLICIES: "workload policy",
+    MIG_SERVICE: "managed instance group",
+    TEMPLATE_SERVICE: "instance template",
+    POLICY_SERVICE: "workload policy",
 }
 Places = Collection[tuple[str, str]]
 """Project and location (``""``: global) of resources; empty if they are not known."""
@@ -92,7 +89,7 @@ def find_leaks(
             found[resource.project, mark["group"], mark["uid"]].append(resource)
     oldest = {key: min(one.created or now for one in resources) for key, resources in found.items()}
     return tuple(
-        Leak(*key, tuple(sorted(found[key], key=lambda one: LISTED_KINDS.index(one.kind))))
+        Leak(*key, tuple(sorted(found[key], key=lambda one: LISTED_KINDS.index(one.service))))
         for key in sorted(found, key=lambda key: (oldest[key], key))
         if now - oldest[key] >= MIN_AGE
     )
@@ -127,7 +124,7 @@ def render_message(leak: Leak) -> str:
     """The remaining resources in words."""
     with_vms = f" with {len(leak.vms)} VMs ({render_names(leak.vms)})" if leak.vms else ""
     left = ", ".join(
-        f"{_NOUNS[one.kind]} {one.name}{with_vms if one.kind == MIGS else ''}"
+        f"{_NOUNS[one.service]} {one.name}{with_vms if one.service == MIG_SERVICE else ''}"
         for one in leak.resources
     )
     return (

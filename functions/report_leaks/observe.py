@@ -6,14 +6,15 @@ from dataclasses import dataclass, replace
 
 from functions.report_leaks.leaks import (
     LISTED_KINDS,
+    MIG_SERVICE,
     PREFIX,
+    TEMPLATE_SERVICE,
     Leak,
     find_leaks,
     find_nodes_without_group,
     is_abandoned,
     list_places,
 )
-from shared.base.names import MIGS, TEMPLATES
 from shared.frame.plan import StaleObservation, Work
 from shared.ports.errors import CallError, OutOfTimeError
 from shared.ports.gce.calls import Gce
@@ -88,7 +89,7 @@ def confirm(gce: Gce, leak: Leak) -> Leak:
     """Read the slice's resources and VMs again: a list still shows what was deleted seconds ago."""
     left = tuple(resource for resource in leak.resources if _exists(gce, resource))
     vms: list[str] = []
-    for mig in (resource for resource in left if resource.kind == MIGS):
+    for mig in (resource for resource in left if resource.service == MIG_SERVICE):
         found = gce.list_managed_instances(mig.project, mig.location, mig.name)
         vms += [vm.name for vm in found if vm.id]
     return replace(leak, resources=left, vms=tuple(vms))
@@ -97,9 +98,9 @@ def confirm(gce: Gce, leak: Leak) -> Leak:
 def _exists(gce: Gce, resource: ListedResource) -> bool:
     project, location, name = resource.project, resource.location, resource.name
     found: Mig | Template | Policy | None
-    if resource.kind == MIGS:
+    if resource.service == MIG_SERVICE:
         found = gce.find_mig(project, location, name)
-    elif resource.kind == TEMPLATES:
+    elif resource.service == TEMPLATE_SERVICE:
         found = gce.find_template(TemplateRef(project, name, location))
     else:
         found = gce.find_policy(project, location, name)

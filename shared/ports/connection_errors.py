@@ -33,7 +33,7 @@ def explain(error: BaseException, trust: str = "") -> str:
 
 
 def find_error_of_api(error: Any) -> Document | None:
-    """What the API itself says about an error of a request; ``None`` if the answer is not the
+    """What the API itself says about an error of a Google client; ``None`` if the answer is not the
     API's, which is JSON with an ``error``."""
     try:
         said = error.response.json()["error"]
@@ -45,15 +45,9 @@ def find_error_of_api(error: Any) -> Document | None:
 def explain_page(error: Any) -> str:
     """Describe an answer that is not the API's."""
     return (
-        f"another server answers in place of the API ({error.response.status_code}); check its "
-        f"address, DNS and proxies: {show_answer(error)}"
+        f"another server answers in place of the API ({error.code}); check its address, DNS and "
+        f"proxies: {str(error.message)[:_MAX_PAGE]}"
     )
-
-
-def show_answer(error: Any) -> str:
-    """The request and the begin of its answer."""
-    request = error.response.request
-    return f"{request.method} {request.url}: {error.response.text}"[:_MAX_PAGE]
 
 
 def _explain_certificate(error: ssl.SSLCertVerificationError, trust: str) -> str:

@@ -1,23 +1,19 @@
-"""Requests to Google's APIs, and the credentials of the process for them.
+"""The credentials of the process for Google's APIs, fetched before a call and never inside one.
 
 The client libraries fetch a token inside a call, without a deadline, and send the request afterwards,
-however late. Here each call first gets the headers that authorize it, then reads the deadline, then
-sends. Requests are made without the libraries, whose message classes take a third of a cold start.
+however late. Here the libraries' clients are anonymous: each call first gets the headers that
+authorize it, then reads the deadline, then sends.
 """
 
 from __future__ import annotations
 
-import json
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from http import HTTPStatus
+from collections.abc import Callable
 from typing import Any, TypeVar
-from urllib.parse import quote, urlsplit
 
-from shared.base.documents import Document, parse_json, read_mappings, read_text
-from shared.ports.connection_errors import explain, explain_page, find_error_of_api, show_answer
+from shared.base.documents import Document
+from shared.ports.connection_errors import explain, explain_page, find_error_of_api
 from shared.ports.errors import UNPARSABLE, About, CallError
 
 Headers = tuple[tuple[str, str], ...]
@@ -53,14 +49,12 @@ class GoogleCredentials:
         open. Therefore a resource counts as absent only when its last intent is older than
         `SURELY_ABSENT_AFTER`. After an even longer freeze, ``report_leaks`` finds the resource.
         """
-        from requests import HTTPError
+        from google.api_core.exceptions import Unauthorized
 
         headers = self._get_headers(remaining_s)
         try:
             return send(headers, remaining_s())
-        except HTTPError as error:
-            if _find_status(error) != HTTPStatus.UNAUTHORIZED:
-                raise
+        except Unauthorized:
             renewed = self._get_headers(remaining_s, refused=headers)
             if renewed == headers:
                 raise
@@ -79,26 +73,12 @@ class GoogleCredentials:
             return _render(self._loaded)
 
 
-@dataclass(frozen=True)
-class Call:
-    """A request. ``name`` is the API's name of the method, as in ``instances.setMetadata``."""
+class LazyClients(ABC):
+    """Clients of Google's libraries, each opened when it is first needed and then kept.
 
-    name: str
-    about: About
-    method: str
-    path: str
-    query: Mapping[str, str] = field(default_factory=dict)
-    body: Mapping[str, Any] | None = None
-
-
-class RestApi(ABC):
-    """One of Google's APIs, called in its JSON form over one HTTP session of the process.
-
-    ``endpoint`` is another address of the API, for a simulator; ``prepare`` is called with the session.
+    ``endpoint`` is another address of the API, for a simulator; ``prepare`` is called with each new
+    client's HTTP session. The clients are anonymous: ``credentials`` authorize each call.
     """
-
-    URL: str
-    """The begin of each URL."""
 
     def __init__(
         self,
@@ -108,84 +88,79 @@ class RestApi(ABC):
         prepare: Callable[[Any], None] | None = None,
     ) -> None:
         self.credentials = credentials or GoogleCredentials.of_process(endpoint)
-        self._url = endpoint + urlsplit(self.URL).path if endpoint else self.URL
+        self._endpoint = endpoint
         self._prepare = prepare
-        self._session: Any = None
+        self._opened: dict[str, Any] = {}
         self._lock = threading.Lock()
 
-    @abstractmethod
-    def read_error(self, said: Document, reason: str) -> tuple[str, str]:
-        """The code and the message of an error. ``said`` is what the API says about it, or empty;
-        ``reason`` is the reason in its details."""
+    def get(self, service: str) -> Any:
+        """The client of a service."""
+        with self._lock:
+            if service not in self._opened:
+                self._opened[service] = self._open(service)
+            return self._opened[service]
 
-    def request(
+    @abstractmethod
+    def load_class(self, service: str) -> Callable[..., Any]:
+        """Import the class of a service's client."""
+
+    @abstractmethod
+    def read_error(self, error: Any, said: Document) -> tuple[str, str]:
+        """The code and the message of an error. ``said`` is what the API says about it, or empty."""
+
+    def send(
         self,
-        call: Call,
-        parse: Callable[[Document], AnswerT],
+        name: str,
+        about: About,
+        call: Callable[[Headers, float], AnswerT],
         remaining_s: Callable[[], float],
-        count: Callable[[], None] = lambda: None,
     ) -> AnswerT:
-        """Make a request and parse its answer. ``count`` is called when it is sent. Raises `CallError`.
+        """Make a request. Raises `CallError`.
 
         An error in another form than the API's shows nothing about the resource: a proxy, a load
         balancer or a wrong address may have answered.
         """
-
-        def send(headers: Headers, timeout_s: float) -> AnswerT:
-            count()
-            answer = self._get_session().request(
-                call.method,
-                f"{self._url}/{quote(call.path)}",
-                params=call.query,
-                data=None if call.body is None else json.dumps(call.body),
-                headers={"Content-Type": "application/json", **dict(headers)},
-                timeout=timeout_s,
-                allow_redirects=False,
-            )
-            answer.raise_for_status()
-            try:
-                document = parse_json(answer.content)
-                if not isinstance(document, dict):
-                    raise TypeError
-                return parse(document)
-            except (AttributeError, KeyError, TypeError, ValueError) as error:
-                why = f"the answer cannot be parsed ({type(error).__name__})"
-                raise CallError(call.name, 0, UNPARSABLE, why, call.about) from error
-
+        from google.api_core.exceptions import GoogleAPICallError
         from google.auth.exceptions import GoogleAuthError
+        from google.protobuf.json_format import ParseError
         from requests import RequestException
 
         try:
-            return self.credentials.call(send, remaining_s)
+            return self.credentials.call(call, remaining_s)
+        except GoogleAPICallError as error:
+            http, said = int(error.code or 0), find_error_of_api(error)
+            if said is None and 400 <= http < 500 and http != 429:
+                raise CallError(name, 0, "unreachable", explain_page(error), about) from error
+            raise CallError(name, http, *self.read_error(error, said or {}), about) from error
         except (RequestException, GoogleAuthError) as error:
-            raise CallError(call.name, *self._explain(error), call.about) from error
+            raise CallError(name, 0, "unreachable", type(error).__name__, about) from error
+        # The libraries' errors for an answer that they cannot parse. Their texts may quote it.
+        except (ParseError, AttributeError, KeyError, TypeError, UnicodeError) as error:
+            why = f"the answer cannot be parsed ({type(error).__name__})"
+            raise CallError(name, 0, UNPARSABLE, why, about) from error
 
-    def _get_session(self) -> Any:
-        import requests
+    def _open(self, service: str) -> Any:
+        from google.api_core.client_options import ClientOptions
 
-        with self._lock:
-            if self._session is None:
-                self._session = requests.Session()
-                if self._prepare is not None:
-                    self._prepare(self._session)
-            return self._session
-
-    def _explain(self, error: Exception) -> tuple[int, str, str]:
-        """HTTP status, code and message of an error of a request."""
-        http = _find_status(error)
-        if not http:
-            return 0, "unreachable", type(error).__name__
-        said = find_error_of_api(error)
-        if said is None and 400 <= http < 500 and http != HTTPStatus.TOO_MANY_REQUESTS:
-            return 0, "unreachable", explain_page(error)
-        reasons = (read_text(one, "reason") for one in read_mappings(said or {}, "details"))
-        code, message = self.read_error(said or {}, next(filter(None, reasons), ""))
-        return http, code, message or show_answer(error)
+        options = {}
+        if self._endpoint:
+            options["client_options"] = ClientOptions(api_endpoint=self._endpoint)
+        client = self.load_class(service)(credentials=_load_anonymous(), **options)
+        session = client.transport._session
+        # Without this, the session would refresh the token after a 401 and send the request again.
+        session._max_refresh_attempts = 0
+        session.hooks["response"].append(_check_is_object)
+        if self._prepare is not None:
+            self._prepare(session)
+        return client
 
 
-def _find_status(error: Exception) -> int:
-    """The status code of the answer that is this error; 0 if no answer came."""
-    return int(getattr(getattr(error, "response", None), "status_code", 0))
+def _check_is_object(answer: Any, **_: Any) -> None:
+    """Raise an error for a success without a JSON object: the libraries read some as empty lists."""
+    from requests.exceptions import InvalidJSONError
+
+    if answer.ok and not answer.content.lstrip().startswith(b"{"):
+        raise InvalidJSONError("the answer is not a JSON object")
 
 
 def _load_default() -> Any:

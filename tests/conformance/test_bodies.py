@@ -56,7 +56,7 @@ def test_a_bulk_group_has_a_policy_with_its_topology() -> None:
     assert policy_body(group()) == {
         "name": RESOURCE,
         "description": group().mark,
-        "workloadPolicy": {"type": "HIGH_THROUGHPUT", "acceleratorTopology": "2x2x2"},
+        "workload_policy": {"type_": "HIGH_THROUGHPUT", "accelerator_topology": "2x2x2"},
     }
 
 
@@ -83,13 +83,13 @@ def test_a_policy_is_in_the_region_of_the_zone(zone: str, region: str) -> None:
     "model, scheduling",
     [
         ("STANDARD", {}),
-        ("SPOT", {"instanceTerminationAction": "STOP", "automaticRestart": False}),
-        ("RESERVATION_BOUND", {"instanceTerminationAction": "DELETE"}),
+        ("SPOT", {"instance_termination_action": "STOP", "automatic_restart": False}),
+        ("RESERVATION_BOUND", {"instance_termination_action": "DELETE"}),
         (
             "FLEX_START",
             {
-                "instanceTerminationAction": "DELETE",
-                "maxRunDuration": {"seconds": "604800"},
+                "instance_termination_action": "DELETE",
+                "max_run_duration": {"seconds": 604800},
             },
         ),
     ],
@@ -101,8 +101,8 @@ def test_the_scheduling_of_vms_follows_from_the_provisioning_model(
     duration = "7d" if model == "FLEX_START" else None
     about = config(provisioningModel=model, reservation=reservation, maxRunDuration=duration)
     assert properties(about)["scheduling"] == {
-        "onHostMaintenance": "TERMINATE",
-        "provisioningModel": model,
+        "on_host_maintenance": "TERMINATE",
+        "provisioning_model": model,
         **scheduling,
     }
 
@@ -110,8 +110,8 @@ def test_the_scheduling_of_vms_follows_from_the_provisioning_model(
 @pytest.mark.conformance("tmpl-reservation-affinity")
 def test_the_template_refers_to_the_reservation_by_name() -> None:
     about = config(provisioningModel=None, reservation="test-reservation")
-    assert properties(about)["reservationAffinity"] == {
-        "consumeReservationType": "SPECIFIC_RESERVATION",
+    assert properties(about)["reservation_affinity"] == {
+        "consume_reservation_type": "SPECIFIC_RESERVATION",
         "key": "compute.googleapis.com/reservation-name",
         "values": ["test-reservation"],
     }
@@ -120,13 +120,13 @@ def test_the_template_refers_to_the_reservation_by_name() -> None:
 @pytest.mark.conformance("tmpl-no-reservation")
 def test_the_template_has_no_reservation_if_the_spec_has_none() -> None:
     found = properties(config(provisioningModel="SPOT", reservation=None))
-    assert "reservationAffinity" not in found
+    assert "reservation_affinity" not in found
 
 
 def test_flex_start_uses_no_reservation() -> None:
     about = config(provisioningModel="FLEX_START", reservation=None, maxRunDuration="1h")
-    affinity = properties(about)["reservationAffinity"]
-    assert affinity == {"consumeReservationType": "NO_RESERVATION"}
+    affinity = properties(about)["reservation_affinity"]
+    assert affinity == {"consume_reservation_type": "NO_RESERVATION"}
 
 
 @pytest.mark.conformance("tmpl-boot-disk")
@@ -135,19 +135,19 @@ def test_the_boot_disk_follows_from_the_spec_and_is_deleted_with_its_vm() -> Non
     assert properties(about)["disks"] == [
         {
             "boot": True,
-            "autoDelete": True,
-            "initializeParams": {
-                "sourceImage": "projects/p/global/images/i",
-                "diskSizeGb": "250",
-                "diskType": "pd-ssd",
+            "auto_delete": True,
+            "initialize_params": {
+                "source_image": "projects/p/global/images/i",
+                "disk_size_gb": 250,
+                "disk_type": "pd-ssd",
             },
         }
     ]
 
 
 def test_without_a_size_the_disk_has_the_size_of_its_image() -> None:
-    disk = properties(config(bootDiskSizeGB=None))["disks"][0]["initializeParams"]
-    assert disk.keys() == {"sourceImage", "diskType"}
+    disk = properties(config(bootDiskSizeGB=None))["disks"][0]["initialize_params"]
+    assert disk.keys() == {"source_image", "disk_type"}
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ def test_without_a_size_the_disk_has_the_size_of_its_image() -> None:
     ],
 )
 def test_the_subnetwork_follows_from_the_spec(given: str | None, expected: str) -> None:
-    assert properties(config(subnetwork=given))["networkInterfaces"] == [{"subnetwork": expected}]
+    assert properties(config(subnetwork=given))["network_interfaces"] == [{"subnetwork": expected}]
 
 
 @pytest.mark.conformance("tmpl-tags")
@@ -179,11 +179,11 @@ def test_the_template_has_no_tags_if_the_spec_has_none(tags: list[str] | None) -
 @pytest.mark.conformance("tmpl-service-account")
 def test_the_service_account_is_that_of_the_spec() -> None:
     accounts = [{"email": "default", "scopes": ["https://www.googleapis.com/auth/cloud-platform"]}]
-    assert properties(config(serviceAccounts=accounts))["serviceAccounts"] == accounts
+    assert properties(config(serviceAccounts=accounts))["service_accounts"] == accounts
 
 
 def test_the_vms_have_no_service_account_if_the_spec_has_none() -> None:
-    assert "serviceAccounts" not in properties(group())
+    assert "service_accounts" not in properties(group())
 
 
 @pytest.mark.conformance("tmpl-startup-script")
@@ -232,13 +232,13 @@ def test_the_mig_of_a_bulk_group_has_the_policy_and_no_repair() -> None:
     assert mig_body(group(), None) == {
         "name": name,
         "description": group().mark,
-        "baseInstanceName": name,
-        "instanceTemplate": f"projects/my-gcp-project/global/instanceTemplates/{name}",
-        "targetSize": 2,
-        "targetSizePolicy": {"mode": "BULK"},
-        "instanceLifecyclePolicy": {"defaultActionOnFailure": "DO_NOTHING"},
-        "resourcePolicies": {
-            "workloadPolicy": f"projects/my-gcp-project/regions/us-central1/resourcePolicies/{name}"
+        "base_instance_name": name,
+        "instance_template": f"projects/my-gcp-project/global/instanceTemplates/{name}",
+        "target_size": 2,
+        "target_size_policy": {"mode": "BULK"},
+        "instance_lifecycle_policy": {"default_action_on_failure": "DO_NOTHING"},
+        "resource_policies": {
+            "workload_policy": f"projects/my-gcp-project/regions/us-central1/resourcePolicies/{name}"
         },
     }
 
@@ -247,23 +247,23 @@ def test_the_mig_of_a_bulk_group_has_the_policy_and_no_repair() -> None:
 def test_the_mig_of_an_individual_group_repairs_vms_and_has_no_policy() -> None:
     about = group(change=INDIVIDUAL)
     body = mig_body(about, None)
-    assert body["instanceLifecyclePolicy"] == {"defaultActionOnFailure": "REPAIR"}
-    assert body["targetSizePolicy"] == {"mode": "INDIVIDUAL"}
-    assert "resourcePolicies" not in body
+    assert body["instance_lifecycle_policy"] == {"default_action_on_failure": "REPAIR"}
+    assert body["target_size_policy"] == {"mode": "INDIVIDUAL"}
+    assert "resource_policies" not in body
     assert about.spec.resource_kinds == ("instanceTemplate", "managedInstanceGroup")
 
 
 def test_the_mig_of_flex_start_has_no_repair() -> None:
     flex = {"provisioningModel": "FLEX_START", "reservation": None, "maxRunDuration": "1h"}
     body = mig_body(group(change={**INDIVIDUAL, "instanceConfig": flex}), None)
-    assert body["instanceLifecyclePolicy"] == {"defaultActionOnFailure": "DO_NOTHING"}
+    assert body["instance_lifecycle_policy"] == {"default_action_on_failure": "DO_NOTHING"}
 
 
 @pytest.mark.parametrize("scope", ["global", "regions/us-central1"])
 def test_a_user_template_is_used_from_the_scope_in_its_uri(scope: str) -> None:
     uri = f"projects/my-gcp-project/{scope}/instanceTemplates/t"
     body = mig_body(group(change={**OWN_TEMPLATE, "instanceTemplateURI": uri}), template())
-    assert body["instanceTemplate"] == uri
+    assert body["instance_template"] == uri
 
 
 # Names

@@ -507,7 +507,7 @@ def test_a_deletion_is_reported_and_cordons_while_compute_engine_answers_503() -
     status, reason, message = helpers.condition_of(harness)
     assert (status, reason) == ("False", "DeletingMIG")
     assert message.startswith(f"{waiting}. tear_down has failed since 20")
-    assert "and is retried: instanceGroupManagers.get: 503 backendError" in message
+    assert "and is retried: instance_group_managers.get: 503 backendError" in message
     faults.fail_next("*", calls=0)
     helpers.until_gone(harness, timeout=40 * MINUTE)
     assert harness.leftovers() == []

@@ -138,7 +138,7 @@ def test_a_step_without_permission_to_list_reports_it_once_an_hour() -> None:
     harness.run_for(2 * HOUR)
     lines = runs(harness)
     assert [(one["severity"], one["decision"]) for one in lines] == [("WARNING", "NotAllSeen")] * 2
-    assert lines[0]["note"].startswith(f"Not seen: project {PROJECT}; instanceGroupManagers.")
+    assert lines[0]["note"].startswith(f"Not seen: project {PROJECT}; instance_group_managers.")
     assert "compute.instanceGroupManagers.list" in lines[0]["note"]
 
 

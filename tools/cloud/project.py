@@ -380,7 +380,7 @@ class Project:
     def _list(self, kind: Kind, expression: str) -> Iterator[tuple[Resource, Any]]:
         pager = self.call(kind.service, "aggregated_list", filter=expression)
         for page in pager.pages:
-            if unseen := ", ".join(find_unseen(to_document(page))):
+            if unseen := ", ".join(find_unseen(page)):
                 error = {"status": "UNREACHABLE", "message": f"the list lacks {unseen}"}
                 raise CallError(f"{kind.service}.aggregated_list", 200, {"error": error})
             for scope, listed in page.items.items():

@@ -1,18 +1,15 @@
 """The port to Compute Engine: all calls that are in the budget, and no others.
 
-Calls are single HTTP requests: none waits for an operation, and none is retried (Pub/Sub retries, and
-the budget counts). Methods return small values and raise `CallError` for an error. An absent resource is
-``None``, and deleting it is not an error. Each page of a list is a call of its own, with a deadline and
-a count of its own.
+Calls are single HTTP requests: ``*_unary`` methods never wait for an operation, and the client's own
+retries are off (Pub/Sub retries, and the budget counts). Methods return small values and raise
+`CallError` for an error. An absent resource is ``None``, and deleting it is not an error. Each page of a
+list is a call of its own, with a deadline and a count of its own.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime, timedelta
-from functools import partial
 from typing import Any, TypeVar
 
-from shared.base.documents import Document
 from shared.base.names import MIGS, POLICIES, TEMPLATES, VMS
 from shared.ports.error_reasons import ErrorKind
 from shared.ports.errors import About, CallError
@@ -34,9 +31,8 @@ from shared.ports.gce.values import (
     parse_operation,
     parse_policy,
     parse_template,
-    read_field,
 )
-from shared.ports.google_credentials import Call
+from shared.ports.google_credentials import Headers
 from shared.ports.large_lists import one_at_a_time
 
 T = TypeVar("T")
@@ -46,34 +42,14 @@ _LONGEST_WRITE = timedelta(seconds=30)
 MEMBERS_KEPT_FOR = timedelta(minutes=1)
 """How long a process keeps the list of a MIG's members. It proves membership only: a VM that it lacks is
 searched for in a new list. Ids of VMs are never reused."""
-
-
-def _zonal(project: str, zone: str) -> str:
-    return f"projects/{project}/zones/{zone}"
-
-
-def _regional(project: str, region: str) -> str:
-    return f"projects/{project}/regions/{region}"
-
-
-def _global(project: str) -> str:
-    return f"projects/{project}/global"
-
-
-def _parse_each(key: str, parse: Callable[[Document], T]) -> Callable[[Document], list[T]]:
-    """A parser of pages with a list in this field."""
-    return lambda page: [parse(one) for one in read_field(page, key, list)]
-
-
-def _of_named(parse: Callable[[Document], T]) -> Callable[[Document], T]:
-    """A parser that raises an error for what has no name: such an answer proves nothing."""
-
-    def parse_named(found: Document) -> T:
-        if not read_field(found, "name", str):
-            raise TypeError("it has no name")
-        return parse(found)
-
-    return parse_named
+_KINDS = {
+    "resource_policies": (POLICIES, "resource_policy"),
+    "instance_templates": (TEMPLATES, "instance_template"),
+    "region_instance_templates": (TEMPLATES, "instance_template"),
+    "instance_group_managers": (MIGS, "instance_group_manager"),
+    "instances": (VMS, "instance"),
+}
+"""The kind of a service's resources, and the field of a request that names one."""
 
 
 class Gce:
@@ -91,52 +67,68 @@ class Gce:
 
     def find_policy(self, project: str, region: str, name: str) -> Policy | None:
         """The workload policy of that name."""
-        return self._find(parse_policy, _regional(project, region), POLICIES, name)
+        request = {"project": project, "region": region, "resource_policy": name}
+        return self._find(parse_policy, "resource_policies", **request)
 
     def insert_policy(
         self, project: str, region: str, body: Mapping[str, Any], request_id: str
     ) -> Operation:
         """Start creating a workload policy."""
-        return self._insert(_regional(project, region), POLICIES, body, request_id)
+        request = {"project": project, "region": region, "request_id": request_id}
+        return self._insert("resource_policies", resource_policy_resource=body, **request)
 
     def delete_policy(self, project: str, region: str, name: str) -> Operation | None:
         """Start deleting it; ``None`` if it does not exist."""
-        return self._delete(_regional(project, region), POLICIES, name)
+        return self._delete(
+            "resource_policies", project=project, region=region, resource_policy=name
+        )
 
     def find_template(self, ref: TemplateRef) -> Template | None:
         """The instance template, from the scope that the reference names."""
-        scope = _regional(ref.project, ref.region) if ref.region else _global(ref.project)
-        return self._find(parse_template, scope, TEMPLATES, ref.name)
+        request = {"project": ref.project, "instance_template": ref.name}
+        service = "instance_templates"
+        if ref.region:
+            service, request["region"] = "region_instance_templates", ref.region
+        return self._find(parse_template, service, **request)
 
     def insert_template(self, project: str, body: Mapping[str, Any], request_id: str) -> Operation:
         """Start creating a global instance template."""
-        return self._insert(_global(project), TEMPLATES, body, request_id)
+        request = {"project": project, "request_id": request_id}
+        return self._insert("instance_templates", instance_template_resource=body, **request)
 
     def delete_template(self, project: str, name: str) -> Operation | None:
         """Start deleting a global instance template; ``None`` if it does not exist."""
-        return self._delete(_global(project), TEMPLATES, name)
+        return self._delete("instance_templates", project=project, instance_template=name)
 
     def find_mig(self, project: str, zone: str, name: str) -> Mig | None:
         """The managed instance group of that name."""
-        return self._find(parse_mig, _zonal(project, zone), MIGS, name)
+        request = {"project": project, "zone": zone, "instance_group_manager": name}
+        return self._find(parse_mig, "instance_group_managers", **request)
 
     def insert_mig(
         self, project: str, zone: str, body: Mapping[str, Any], request_id: str
     ) -> Operation:
         """Start creating a managed instance group."""
-        return self._insert(_zonal(project, zone), MIGS, body, request_id)
+        request = {"project": project, "zone": zone, "request_id": request_id}
+        service = "instance_group_managers"
+        return self._insert(service, instance_group_manager_resource=body, **request)
 
     def delete_mig(self, project: str, zone: str, name: str) -> Operation | None:
         """Start deleting it with its VMs; ``None`` if it does not exist."""
-        return self._delete(_zonal(project, zone), MIGS, name)
+        return self._delete(
+            "instance_group_managers", project=project, zone=zone, instance_group_manager=name
+        )
 
     def list_managed_instances(
         self, project: str, zone: str, name: str
     ) -> tuple[ManagedInstance, ...]:
         """The members of a group, with the errors of their last attempts; none if it is gone."""
-        path = f"{_zonal(project, zone)}/{MIGS}/{name}/listManagedInstances"
-        call = Call(f"{MIGS}.listManagedInstances", About(MIGS, name), "POST", path)
-        pages = self._pages(call, _parse_each("managedInstances", parse_managed_instance))
+        request = {"project": project, "zone": zone, "instance_group_manager": name}
+
+        def read(page: Any) -> list[ManagedInstance]:
+            return [parse_managed_instance(member) for member in page.managed_instances]
+
+        pages = self._pages(read, "instance_group_managers", "list_managed_instances", **request)
         try:
             return tuple(member for page in pages for member in page)
         except CallError as error:
@@ -162,7 +154,7 @@ class Gce:
 
     def find_instance(self, project: str, zone: str, name: str) -> Instance | None:
         """The VM of that name."""
-        return self._find(parse_instance, _zonal(project, zone), VMS, name)
+        return self._find(parse_instance, "instances", project=project, zone=zone, instance=name)
 
     def find_instances(
         self, project: str, zone: str, names: Sequence[str]
@@ -189,10 +181,14 @@ class Gce:
         self, project: str, zone: str, names: Iterable[str]
     ) -> tuple[Instance, ...]:
         """The VMs whose names match one of these expressions. The list may lag by seconds."""
-        query = {"filter": f'name eq "({"|".join(names)})"', "maxResults": str(PAGE_SIZE)}
-        path = f"{_zonal(project, zone)}/{VMS}"
-        call = Call(f"{VMS}.list", About(VMS), "GET", path, query)
-        pages = self._pages(call, _parse_each("items", partial(parse_instance, texts={})))
+        named = f'name eq "({"|".join(names)})"'
+        request = {"project": project, "zone": zone, "filter": named, "max_results": PAGE_SIZE}
+        texts: dict[str, str] = {}
+
+        def read(page: Any) -> list[Instance]:
+            return [parse_instance(instance, texts) for instance in page.items]
+
+        pages = self._pages(read, "instances", "list", **request)
         return tuple(instance for page in pages for instance in page)
 
     def set_metadata(
@@ -201,10 +197,8 @@ class Gce:
         """Start replacing a VM's metadata by ``items``, if it is unchanged since it was read."""
         listed = [{"key": key, "value": value} for key, value in sorted(items.items())]
         metadata = {"fingerprint": instance.fingerprint, "items": listed}
-        path = f"{_zonal(project, zone)}/{VMS}/{instance.name}/setMetadata"
-        about = About(VMS, instance.name)
-        call = Call(f"{VMS}.setMetadata", about, "POST", path, body=metadata)
-        self._call(call, _of_named(parse_operation))
+        named: dict[str, Any] = {"project": project, "zone": zone, "instance": instance.name}
+        self._call("instances", "set_metadata_unary", metadata_resource=metadata, **named)
         kept = self._clients.written
         recent = {one: at for one, at in kept.items() if now - at < _LONGEST_WRITE}
         self._clients.written = {**recent, (instance.id, instance.fingerprint): now}
@@ -216,28 +210,28 @@ class Gce:
         return begun is not None and now - begun < _LONGEST_WRITE
 
     def list_named(
-        self, project: str, kind: str, prefix: str
+        self, project: str, service: str, prefix: str
     ) -> tuple[list[ListedResource], set[str]]:
         """The resources whose names have this prefix, in all zones and regions, and which of these
         Compute Engine could not read (`find_unseen`).
 
-        ``kind`` is a collection whose resources have a description, as in ``instanceGroupManagers``. The
+        ``service`` is one whose resources have a description, as in ``instance_group_managers``. The
         list may lag by seconds.
         """
 
-        def parse(page: Document) -> tuple[list[ListedResource], list[str]]:
-            scopes = read_field(page, "items", dict).values()
+        def read(page: Any) -> tuple[list[ListedResource], list[str]]:
+            scopes = page.items.values()
             listed = [
-                parse_listed(kind, one) for scope in scopes for one in read_field(scope, kind, list)
+                parse_listed(service, one) for part in scopes for one in getattr(part, service)
             ]
-            return listed, list(find_unseen(page))
+            return listed, [*find_unseen(page)]
 
         found: list[ListedResource] = []
         unseen: set[str] = set()
-        query = {"filter": f'name eq "{prefix}.*"', "maxResults": str(PAGE_SIZE)}
-        path = f"projects/{project}/aggregated/{kind}"
-        call = Call(f"{kind}.aggregatedList", About(kind), "GET", path, query)
-        for listed, lacking in self._pages(call, parse):
+        request = {"filter": f'name eq "{prefix}.*"', "max_results": PAGE_SIZE}
+        for listed, lacking in self._pages(
+            read, service, "aggregated_list", project=project, **request
+        ):
             found += listed
             unseen.update(lacking)
         return found, unseen
@@ -245,46 +239,63 @@ class Gce:
     def find_operation(self, project: str, scope: str, name: str, about: About) -> Operation | None:
         """An operation on the resource ``about``; ``None`` if GCE has forgotten it. ``scope`` is a zone,
         a region or ``""``."""
-        place = _zonal(project, scope) if scope.count("-") == 2 else _regional(project, scope)
-        path = f"{place if scope else _global(project)}/operations/{name}"
-        return self._find_by(Call("operations.get", about, "GET", path), parse_operation)
+        if not scope:
+            service, place = "global_operations", {}
+        elif scope.count("-") == 2:
+            service, place = "zone_operations", {"zone": scope}
+        else:
+            service, place = "region_operations", {"region": scope}
+        request = {"project": project, "operation": name, **place}
+        return self._find(parse_operation, service, about=about, **request)
 
-    def _find(self, parse: Callable[[Document], T], scope: str, kind: str, name: str) -> T | None:
-        call = Call(f"{kind}.get", About(kind, name), "GET", f"{scope}/{kind}/{name}")
-        return self._find_by(call, parse)
-
-    def _delete(self, scope: str, kind: str, name: str) -> Operation | None:
-        call = Call(f"{kind}.delete", About(kind, name), "DELETE", f"{scope}/{kind}/{name}")
-        return self._find_by(call, parse_operation)
-
-    def _find_by(self, call: Call, parse: Callable[[Document], T]) -> T | None:
+    def _find(
+        self, parse: Callable[[Any], T], service: str, method: str = "get", **request: Any
+    ) -> T | None:
         try:
-            return self._call(call, _of_named(parse))
+            return parse(self._call(service, method, **request))
         except CallError as error:
             if error.kind is ErrorKind.ABSENT:
                 return None
             raise
 
-    def _insert(self, scope: str, kind: str, body: Mapping[str, Any], request_id: str) -> Operation:
-        about, query = About(kind, body.get("name", "")), {"requestId": request_id}
-        call = Call(f"{kind}.insert", about, "POST", f"{scope}/{kind}", query, body)
-        return self._call(call, _of_named(parse_operation))
+    def _delete(self, service: str, **request: Any) -> Operation | None:
+        return self._find(parse_operation, service, "delete_unary", **request)
 
-    def _pages(self, call: Call, parse: Callable[[Document], T]) -> Iterator[T]:
-        """The pages of a list."""
+    def _insert(self, service: str, **request: Any) -> Operation:
+        return parse_operation(self._call(service, "insert_unary", **request))
 
-        def parse_page(page: Document) -> tuple[T, str]:
-            return parse(page), read_field(page, "nextPageToken", str)
+    def _pages(
+        self, read: Callable[[Any], T], service: str, method: str, **request: Any
+    ) -> Iterator[T]:
+        """What is read of each page of a list; the page's messages, which take ten times as much memory,
+        are dropped. The library's pager would keep them, and use one timeout for all pages."""
+
+        def read_page(page: Any) -> tuple[T, str]:
+            return read(page), page.next_page_token
 
         while True:
-            page, token = self._call(call, parse_page)
-            yield page
+            found, token = read_page(self._call(service, method, **request))
+            yield found
             if not token:
                 return
-            call = replace(call, query={**call.query, "pageToken": token})
+            request["page_token"] = token
 
-    def _call(self, call: Call, parse: Callable[[Document], T]) -> T:
-        return self._clients.request(call, parse, self._remaining_s, self._count)
+    def _call(
+        self, service: str, method: str, *, about: About | None = None, **request: Any
+    ) -> Any:
+        """Make one request. ``about`` must be given if the request does not name it."""
+        name = f"{service}.{method.removesuffix('_unary')}"
+        if about is None:
+            kind, field = _KINDS[service]
+            inserted = request.get(f"{field}_resource", {})
+            about = About(kind, request.get(field) or inserted.get("name", ""))
+        call = getattr(self._clients.get(service), method)
 
-    def _count(self) -> None:
-        self.calls += 1
+        def send(headers: Headers, timeout_s: float) -> Any:
+            self.calls += 1
+            answer = call(request=request, timeout=timeout_s, retry=None, metadata=headers)
+            if "list" not in method and not answer.name:
+                raise KeyError("name")  # the library reads any object, also an empty one
+            return answer
+
+        return self._clients.send(name, about, send, self._remaining_s)

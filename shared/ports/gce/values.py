@@ -1,20 +1,16 @@
 """The values that the port to Compute Engine reads, and their parsers.
 
-A field that is not set reads as empty. A parser raises `TypeError` or `AttributeError` for a field of
-another type.
+An answer is a message of the client library; a field that is not set reads as empty.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any
 
-from shared.base.documents import Document
 from shared.base.reasons import Reason
 from shared.base.timestamps import find_time
 from shared.ports.error_reasons import ErrorKind, Verdict, classify, rank
-
-FieldT = TypeVar("FieldT", str, int, bool, dict[str, Any], list[Any])
 
 UP = frozenset({"PROVISIONING", "STAGING", "RUNNING"})
 """The statuses of a VM that runs or is being started."""
@@ -152,12 +148,12 @@ class TemplateRef:
 class ListedResource:
     """A resource as an aggregated list shows it.
 
-    ``kind`` is its collection, as in ``instanceGroupManagers``; ``location`` is a zone or a region,
-    empty for a global resource.
+    ``service`` is the client library's name of its kind, as in ``instance_group_managers``;
+    ``location`` is a zone or a region, empty for a global resource.
     """
 
     project: str
-    kind: str
+    service: str
     location: str
     name: str
     description: str
@@ -168,149 +164,122 @@ class ListedResource:
         return self.project, self.location
 
 
-def read_field(found: Document, key: str, kind: type[FieldT]) -> FieldT:
-    """The field of a message; empty if it is not set. Raises `TypeError` for another type."""
-    value = found.get(key)
-    if value is None:
-        return kind()
-    if not isinstance(value, kind):
-        raise TypeError(f"{key} is of another type")
-    return value
-
-
-def parse_policy(found: Document) -> Policy:
+def parse_policy(found: Any) -> Policy:
     """A workload policy."""
-    return Policy(_read_link(found), read_field(found, "description", str))
+    return Policy(_shorten(found.self_link), found.description)
 
 
-def parse_operation(found: Document) -> Operation:
+def parse_operation(found: Any) -> Operation:
     """An operation. Of several errors the first in `shared.base.reasons.ORDER` counts."""
-    http = read_field(found, "httpErrorStatusCode", int)
-    errors = _read_errors(read_field(found, "error", dict), http)
-    is_done = read_field(found, "status", str) == "DONE"
-    return Operation(read_field(found, "name", str), is_done, errors[0] if errors else None)
+    errors = _errors(found.error.errors if found.error else (), found.http_error_status_code)
+    return Operation(found.name, found.status.name == "DONE", errors[0] if errors else None)
 
 
-def parse_template(found: Document) -> Template:
+def parse_template(found: Any) -> Template:
     """An instance template, global or of a region."""
-    properties = read_field(found, "properties", dict)
-    scheduling = read_field(properties, "scheduling", dict)
-    affinity = read_field(properties, "reservationAffinity", dict)
-    disks = read_field(properties, "disks", list)
+    properties = found.properties
+    scheduling = properties.scheduling
     return Template(
-        uri=_read_link(found),
-        description=read_field(found, "description", str),
-        machine_type=read_field(properties, "machineType", str),
+        uri=_shorten(found.self_link),
+        description=found.description,
+        machine_type=properties.machine_type,
         has_scheduling="scheduling" in properties,
-        maintenance=read_field(scheduling, "onHostMaintenance", str),
-        provisioning_model=read_field(scheduling, "provisioningModel", str),
-        termination_action=read_field(scheduling, "instanceTerminationAction", str),
-        reservation_type=read_field(affinity, "consumeReservationType", str),
-        has_boot_disk=any(read_field(disk, "boot", bool) for disk in disks),
-        # A 64-bit number is a text in JSON.
-        max_run_s=int(read_field(scheduling, "maxRunDuration", dict).get("seconds") or 0),
-        metadata=_read_items(properties),
+        maintenance=scheduling.on_host_maintenance,
+        provisioning_model=scheduling.provisioning_model,
+        termination_action=scheduling.instance_termination_action,
+        reservation_type=properties.reservation_affinity.consume_reservation_type,
+        has_boot_disk=any(disk.boot for disk in properties.disks),
+        max_run_s=scheduling.max_run_duration.seconds,
+        metadata=_items(properties.metadata),
     )
 
 
-def parse_mig(found: Document) -> Mig:
+def parse_mig(found: Any) -> Mig:
     """A managed instance group."""
-    actions = read_field(found, "currentActions", dict)
-    status = read_field(found, "status", dict)
-    bulk = read_field(status, "bulkInstanceOperation", dict)
-    progress = read_field(bulk, "lastProgressCheck", dict)
+    bulk = found.status.bulk_instance_operation
     return Mig(
-        uri=_read_link(found),
-        description=read_field(found, "description", str),
-        target_size=read_field(found, "targetSize", int),
-        creating=read_field(actions, "creating", int)
-        + read_field(actions, "creatingWithoutRetries", int),
-        is_bulk_in_progress=read_field(bulk, "inProgress", bool),
-        recreating=read_field(actions, "recreating", int),
-        errors=_read_errors(read_field(progress, "error", dict)),
+        uri=_shorten(found.self_link),
+        description=found.description,
+        target_size=found.target_size,
+        creating=found.current_actions.creating + found.current_actions.creating_without_retries,
+        is_bulk_in_progress=bulk.in_progress,
+        recreating=found.current_actions.recreating,
+        errors=_errors(bulk.last_progress_check.error.errors),
         topologies={
-            read_field(one, "acceleratorTopology", str): read_field(one, "state", str)
-            for one in read_field(status, "appliedAcceleratorTopologies", list)
+            applied.accelerator_topology: applied.state
+            for applied in found.status.applied_accelerator_topologies
         },
-        missing=read_field(read_field(status, "currentInstanceStatuses", dict), "nonExistent", int)
-        if "currentInstanceStatuses" in status
+        missing=found.status.current_instance_statuses.non_existent
+        if "current_instance_statuses" in found.status
         else None,
     )
 
 
-def parse_managed_instance(found: Document) -> ManagedInstance:
+def parse_managed_instance(found: Any) -> ManagedInstance:
     """A member of a managed instance group."""
-    attempt = read_field(found, "lastAttempt", dict)
     return ManagedInstance(
-        name=read_field(found, "name", str)
-        or read_field(found, "instance", str).rsplit("/", 1)[-1],
-        status=read_field(found, "instanceStatus", str),
-        errors=_read_errors(read_field(attempt, "errors", dict)),
-        id=read_field(found, "id", str),
+        name=found.name or found.instance.rsplit("/", 1)[-1],
+        status=found.instance_status,
+        errors=_errors(found.last_attempt.errors.errors),
+        id=str(found.id or ""),
     )
 
 
-def parse_instance(found: Document, texts: dict[str, str] | None = None) -> Instance:
+def parse_instance(found: Any, texts: dict[str, str] | None = None) -> Instance:
     """A VM. ``texts``: those in the metadata of other VMs. Equal ones, such as all startup scripts of a
     slice, are kept once."""
     return Instance(
-        name=read_field(found, "name", str),
-        id=read_field(found, "id", str),
-        status=read_field(found, "status", str),
-        created=find_time(read_field(found, "creationTimestamp", str)),
-        started=find_time(read_field(found, "lastStartTimestamp", str)),
-        fingerprint=read_field(read_field(found, "metadata", dict), "fingerprint", str),
-        metadata=_read_items(found, texts),
+        name=found.name,
+        id=str(found.id),
+        status=found.status,
+        created=find_time(found.creation_timestamp),
+        started=find_time(found.last_start_timestamp),
+        fingerprint=found.metadata.fingerprint,
+        metadata=_items(found.metadata, texts),
     )
 
 
-def parse_listed(kind: str, found: Document) -> ListedResource:
+def parse_listed(service: str, found: Any) -> ListedResource:
     """A resource of any kind that has a name and a description."""
-    _, project, *scope, _, name = _read_link(found).split("/")
+    _, project, *scope, _, name = _shorten(found.self_link).split("/")
     return ListedResource(
         project=project,
-        kind=kind,
+        service=service,
         location=scope[1] if len(scope) > 1 else "",
         name=name,
-        description=read_field(found, "description", str),
-        created=find_time(read_field(found, "creationTimestamp", str)),
+        description=found.description,
+        created=find_time(found.creation_timestamp),
     )
 
 
-def find_unseen(page: Document) -> Iterator[str]:
+def find_unseen(page: Any) -> Iterator[str]:
     """The scopes, such as ``zones/us-central1-c``, that a page of an aggregated list says it lacks.
 
     Any warning but NO_RESULTS_ON_PAGE may mean that resources are missing (WarningCode in the API's
     reference).
     """
-    # Its form is not documented: paths, maybe with a host, are assumed.
-    for path in read_field(page, "unreachables", list):
+    # Templates have no such field. Its form is not documented: paths, maybe with a host, are assumed.
+    for path in getattr(page, "unreachables", ()):
         yield f"{'/'.join(path.split('/')[-2:])} (UNREACHABLE)"
-    for scope, part in (("", page), *read_field(page, "items", dict).items()):
-        warning = read_field(part, "warning", dict)
-        code, data = read_field(warning, "code", str), read_field(warning, "data", list)
+    for scope, part in (("", page), *page.items.items()):
+        code, data = part.warning.code, part.warning.data
         if code not in ("", "NO_RESULTS_ON_PAGE"):
-            named = next((one["value"] for one in data if one.get("key") == "scope"), "some scopes")
+            named = next((one.value for one in data if one.key == "scope"), "some scopes")
             yield f"{scope or named} ({code})"
 
 
-def _read_link(found: Document) -> str:
-    """A resource's URL from ``projects/`` on: the part before it differs in answers and requests."""
-    url = read_field(found, "selfLink", str)
+def _shorten(url: str) -> str:
+    """A URL from ``projects/`` on: the part before it differs in answers and requests."""
     return url[url.find("projects/") :] if "projects/" in url else url
 
 
-def _read_errors(holder: Document, http: int = 0) -> tuple[GceError, ...]:
+def _errors(errors: Iterable[Any], http: int = 0) -> tuple[GceError, ...]:
     """Errors in an order that does not depend on that of the answer, which changes."""
-    parsed = (
-        GceError(read_field(error, "code", str), read_field(error, "message", str), http)
-        for error in read_field(holder, "errors", list)
-    )
+    parsed = (GceError(error.code, error.message, http) for error in errors)
     return tuple(sorted(parsed, key=lambda error: (rank(error.verdict), error.code, error.message)))
 
 
-def _read_items(holder: Document, texts: dict[str, str] | None = None) -> dict[str, str]:
-    items = read_field(read_field(holder, "metadata", dict), "items", list)
+def _items(metadata: Any, texts: dict[str, str] | None = None) -> dict[str, str]:
     known = {} if texts is None else texts
-    read = ((read_field(one, "key", str), read_field(one, "value", str)) for one in items)
+    read = ((item.key, item.value) for item in metadata.items)
     return {key: known.setdefault(value, value) for key, value in read}

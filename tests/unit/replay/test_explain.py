@@ -464,7 +464,7 @@ def test_a_rejected_call_that_is_retried_is_the_cause_and_no_lost_message() -> N
     )
     tool.harness.apply(training())
     cause = "{} %s (Provisioning): create_resources has failed since 00:00 UTC and is retried: "
-    text = "resourcePolicies.insert: 503 "
+    text = "resource_policies.insert: 503 "
     for seconds, age in ((30, "30s"), (120, "2m")):
         _after(tool, seconds, 0, f"{cause % age}{text}", "The sweep triggers create_resources")
     tool.harness.hooks.instead = lambda _step, _call: None

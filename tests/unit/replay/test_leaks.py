@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
-from functions.report_leaks.leaks import Leak
+from functions.report_leaks.leaks import MIG_SERVICE, POLICY_SERVICE, TEMPLATE_SERVICE, Leak
 from local.cloud.simulation import PROJECT
 from replay.leaks import render_commands
-from shared.base.names import MIGS, POLICIES, TEMPLATES
 from shared.ports.gce.values import ListedResource
 from tests.stories import helpers
 from tests.unit.replay.tool import Tool, training
@@ -23,9 +22,9 @@ LEAK = Leak(
     "default/train",
     "u",
     (
-        ListedResource("p", MIGS, "us-central1-c", NAME, "", None),
-        ListedResource("p", TEMPLATES, "", NAME, "", None),
-        ListedResource("p", POLICIES, "us-central1", NAME, "", None),
+        ListedResource("p", MIG_SERVICE, "us-central1-c", NAME, "", None),
+        ListedResource("p", TEMPLATE_SERVICE, "", NAME, "", None),
+        ListedResource("p", POLICY_SERVICE, "us-central1", NAME, "", None),
     ),
 )
 NODES = "No TPUNodeGroup has these Nodes. When their VMs are gone, delete them:"

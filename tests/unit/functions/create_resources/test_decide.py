@@ -427,7 +427,7 @@ def test_the_mig_of_a_user_template_adds_the_node_labels_to_the_metadata_of_its_
     plan = decide(observed(group(change=OWN), known, found={TEMPLATE: own}), NOW)
 
     (body,) = (insert.body for insert in list_inserts(plan))
-    assert body["allInstancesConfig"]["properties"]["metadata"]["kube-labels"] == (
+    assert body["all_instances_config"]["properties"]["metadata"]["kube-labels"] == (
         "cloud.google.com/gke-accelerator-count=4,cloud.google.com/gke-tpu-accelerator=tpu7x,"
         "cloud.google.com/gke-tpu-topology=2x2x2,foo=bar"
     )

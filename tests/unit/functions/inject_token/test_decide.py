@@ -357,9 +357,9 @@ def test_the_reason_of_the_condition_is_a_known_reason() -> None:
 
 OTHER = f"{RESOURCE}-zz99"
 CONCERNS: dict[str, tuple[str, bool]] = {
-    "the error is about this VM": (f"503 (instances.setMetadata of {VM})", True),
+    "the error is about this VM": (f"503 (instances.set_metadata of {VM})", True),
     "the error is about this VM and another": (f"503 of {OTHER}; 503 of {VM}", True),
-    "the error is about another VM": (f"503 (instances.setMetadata of {OTHER})", False),
+    "the error is about another VM": (f"503 (instances.set_metadata of {OTHER})", False),
     "the error is about no VM": (
         "503 (GET /api/v1/namespaces/kube-system/configmaps/kube-root-ca.crt)",
         True,
@@ -423,7 +423,7 @@ def test_a_resync_after_a_transient_error_injects_the_tokens_without_another_rea
 
 @pytest.mark.parametrize("name, is_kept", [(VM, True), (OTHER, False)])
 def test_an_error_about_a_vm_remains_only_while_this_vm_waits(name: str, is_kept: bool) -> None:
-    denied = replace(DENIED, message=f"may not (instances.setMetadata of {name})")
+    denied = replace(DENIED, message=f"may not (instances.set_metadata of {name})")
     known = Status(conditions={Type.TOKENS_INJECTED: denied})
     condition = report(replace(observed(WITHOUT_TOKEN, trigger=RESYNC), status=known))
     assert (condition.reason == Reason.PERMISSION_DENIED) is is_kept

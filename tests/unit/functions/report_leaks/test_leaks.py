@@ -9,23 +9,25 @@ from typing import Any
 import pytest
 
 from functions.report_leaks.leaks import (
+    MIG_SERVICE,
+    POLICY_SERVICE,
+    TEMPLATE_SERVICE,
     Leak,
     Places,
     find_leaks,
     list_places,
     render_message,
 )
-from shared.base.names import MIGS, POLICIES, TEMPLATES
 from shared.ports.gce.values import ListedResource
 from tests.support.builders import CLUSTER, NOW, group, raw_group
 
 GROUP = group()
 DAY = timedelta(days=1)
-LOCATIONS = {MIGS: "us-central1-c", TEMPLATES: "", POLICIES: "us-central1"}
+LOCATIONS = {MIG_SERVICE: "us-central1-c", TEMPLATE_SERVICE: "", POLICY_SERVICE: "us-central1"}
 
 
 def listed(
-    service: str = MIGS,
+    service: str = MIG_SERVICE,
     description: str = GROUP.mark,
     age: timedelta = DAY,
     project: str = "p",
@@ -41,7 +43,7 @@ def test_the_ownership_mark_of_a_group_is_parsed_back() -> None:
 
 
 NOT_LEAKED: dict[str, tuple[list[ListedResource], dict[str, Places], str]] = {
-    "its group exists": ([listed()], {GROUP.uid: {("p", LOCATIONS[MIGS])}}, CLUSTER),
+    "its group exists": ([listed()], {GROUP.uid: {("p", LOCATIONS[MIG_SERVICE])}}, CLUSTER),
     "its group exists, and its place is not known": ([listed()], {GROUP.uid: ()}, CLUSTER),
     "the mark of another cluster": ([listed()], {}, "another"),
     "no mark": ([listed(description="")], {}, CLUSTER),
@@ -58,14 +60,16 @@ def test_such_a_resource_is_not_reported_as_leaked(case: str) -> None:
 
 
 def test_a_slice_is_as_old_as_its_oldest_resource() -> None:
-    young = listed(MIGS, age=timedelta())
-    (leak,) = find_leaks([young, listed(TEMPLATES, age=timedelta(hours=1))], {}, CLUSTER, NOW)
-    assert [one.kind for one in leak.resources] == [MIGS, TEMPLATES]
+    young = listed(MIG_SERVICE, age=timedelta())
+    (leak,) = find_leaks(
+        [young, listed(TEMPLATE_SERVICE, age=timedelta(hours=1))], {}, CLUSTER, NOW
+    )
+    assert [one.service for one in leak.resources] == [MIG_SERVICE, TEMPLATE_SERVICE]
 
 
 def test_slices_of_two_projects_are_listed_separately_the_oldest_first() -> None:
     found = find_leaks(
-        [listed(), listed(project="q", age=2 * DAY), listed(TEMPLATES)], {}, CLUSTER, NOW
+        [listed(), listed(project="q", age=2 * DAY), listed(TEMPLATE_SERVICE)], {}, CLUSTER, NOW
     )
     assert [(leak.project, len(leak.resources)) for leak in found] == [("q", 1), ("p", 2)]
 

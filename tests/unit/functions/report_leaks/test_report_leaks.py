@@ -11,10 +11,10 @@ from typing import Any, cast
 import pytest
 
 from functions.report_leaks.decide import ReportLeak, decide
-from functions.report_leaks.leaks import Leak
+from functions.report_leaks.leaks import MIG_SERVICE, POLICY_SERVICE, TEMPLATE_SERVICE, Leak
 from functions.report_leaks.observe import MAX_LEAKS, ObservedLeaks, observe
 from shared.base.logs import make_logger
-from shared.base.names import MIGS, POLICIES, RESOURCE_NAME_LABEL, TEMPLATES
+from shared.base.names import RESOURCE_NAME_LABEL
 from shared.base.timestamps import render_time
 from shared.frame.plan import Plan, StaleObservation, Work
 from shared.ports.errors import CallError, OutOfTimeError
@@ -29,7 +29,7 @@ from tests.support.reads import Reads
 MARK = group().mark
 FORBIDDEN = CallError("list", 403, "forbidden", "may not list")
 SLOW = OutOfTimeError("no answer within 15 s")
-LOCATIONS = {MIGS: "us-central1-c", TEMPLATES: "", POLICIES: "us-central1"}
+LOCATIONS = {MIG_SERVICE: "us-central1-c", TEMPLATE_SERVICE: "", POLICY_SERVICE: "us-central1"}
 
 
 def listed(
@@ -73,7 +73,7 @@ def work(projects: tuple[str, ...] = ("my-gcp-project",), **answers: Any) -> tup
 CASES: dict[str, tuple[dict[str, Any], list[str], list[str]]] = {
     "all its resources exist": (
         {},
-        [MIGS, TEMPLATES, POLICIES],
+        [MIG_SERVICE, TEMPLATE_SERVICE, POLICY_SERVICE],
         [MEMBERS[0].name],
     ),
     "its group exists": ({"list_groups": [raw_group(uid=UID)]}, [], []),
@@ -82,15 +82,15 @@ CASES: dict[str, tuple[dict[str, Any], list[str], list[str]]] = {
         [],
         [],
     ),
-    "the MIG was deleted meanwhile": ({"find_mig": None}, [TEMPLATES, POLICIES], []),
+    "the MIG was deleted meanwhile": ({"find_mig": None}, [TEMPLATE_SERVICE, POLICY_SERVICE], []),
     "the policy was deleted meanwhile": (
         {"find_policy": None},
-        [MIGS, TEMPLATES],
+        [MIG_SERVICE, TEMPLATE_SERVICE],
         [MEMBERS[0].name],
     ),
     "the template was deleted meanwhile": (
         {"find_template": None},
-        [MIGS, POLICIES],
+        [MIG_SERVICE, POLICY_SERVICE],
         [MEMBERS[0].name],
     ),
     "other resources have the names now": (
@@ -111,7 +111,7 @@ def test_a_slice_is_leaked_if_its_resources_exist_without_its_group(
 ) -> None:
     answers, services, vms = case
     observed = observe(work(**answers)[0])
-    assert [one.kind for leak in observed.leaks for one in leak.resources] == services
+    assert [one.service for leak in observed.leaks for one in leak.resources] == services
     assert [vm for leak in observed.leaks for vm in leak.vms] == vms
     assert (observed.resources, observed.failures, observed.left) == (3, (), 0)
 

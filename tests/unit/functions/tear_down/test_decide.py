@@ -349,7 +349,7 @@ def test_a_resource_that_was_gone_before_the_deletion_is_deleting_until_it_is_re
     after = first_status(decide(beginning(status=known), NOW))
     deleting = Resource(RESOURCE, State.DELETING, NOW)
     assert after.resources == {MIG: deleting, POLICY: deleting, TEMPLATE: READY}
-    error = CallError("instanceGroupManagers.get", 403, "forbidden", "Required 'x' permission")
+    error = CallError("instance_group_managers.get", 403, "forbidden", "Required 'x' permission")
     plan = recover(group_work(after), error)
     assert plan is not None
     ready = first_status(plan).conditions[Type.READY]

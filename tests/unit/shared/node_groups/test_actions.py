@@ -108,7 +108,7 @@ def insert(kind: str = POLICY) -> InsertResources:
 
 
 def error(http: int, reason: str) -> CallError:
-    return CallError("resourcePolicies.insert", http, reason, "a message")
+    return CallError("resource_policies.insert", http, reason, "a message")
 
 
 CREATING = Status(

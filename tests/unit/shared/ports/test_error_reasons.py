@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
+from google.cloud import compute_v1
 
 from shared.base.reasons import ORDER, REASONS, Reason
 from shared.ports import error_reasons
@@ -348,7 +349,7 @@ def test_of_several_causes_the_first_in_the_order_of_reasons_decides(
     error = CallError("nodePools.create", 403, "forbidden", message)
     assert error.reason is Reason.QUOTA_EXCEEDED
     listed = [{"code": "", "message": causes[first]}, {"code": "", "message": causes[second]}]
-    operation = {"name": "op", "error": {"errors": listed}, "status": "DONE"}
+    operation = compute_v1.Operation(error={"errors": listed}, status="DONE")
     assert (failure := parse_operation(operation).error) is not None
     assert failure.reason is Reason.QUOTA_EXCEEDED
 
@@ -381,8 +382,8 @@ def test_only_an_invalid_spec_is_a_user_error() -> None:
     ],
 )
 def test_a_412_of_an_organization_policy_does_not_mean_a_stale_observation(text: str) -> None:
-    error = CallError("resourcePolicies.insert", 412, "conditionNotMet", text)
+    error = CallError("resource_policies.insert", 412, "conditionNotMet", text)
     assert (error.kind, error.reason) == (ErrorKind.ENVIRONMENT, Reason.POLICY_VIOLATION)
     assert not error.is_stale
-    changed = CallError("instances.setMetadata", 412, "conditionNotMet", "Invalid fingerprint.")
+    changed = CallError("instances.set_metadata", 412, "conditionNotMet", "Invalid fingerprint.")
     assert changed.is_stale

@@ -145,7 +145,7 @@ CASES: dict[str, Case] = {
         (google(412, "conditionNotMet"), VM, ErrorKind.CONFLICT, None),
     ),
     "all VMs": (gce(lambda one: one.list_instances("p", "us-east5-b", "tng-a", 2)), (FORBIDDEN, About("instances"), ENVIRONMENT, DENIED)),
-    "all MIGs": (gce(lambda one: one.list_named("p", "instanceGroupManagers", "tng-")), (FORBIDDEN, About("instanceGroupManagers"), ENVIRONMENT, DENIED)),
+    "all MIGs": (gce(lambda one: one.list_named("p", "instance_group_managers", "tng-")), (FORBIDDEN, About("instanceGroupManagers"), ENVIRONMENT, DENIED)),
     "a global operation": (operation(""), (FORBIDDEN, POLICY, ENVIRONMENT, DENIED)),
     "an operation in a region": (operation("us-east5"), (FORBIDDEN, POLICY, ENVIRONMENT, DENIED)),
     "an operation in a zone": (operation("us-east5-b"), (FORBIDDEN, POLICY, ENVIRONMENT, DENIED)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import pickle
 
@@ -10,6 +11,7 @@ import pytest
 from local.cloud.simulation import PROJECT
 from shared.ports import large_lists
 from shared.ports.errors import CallError, OutOfTimeError
+from shared.ports.gce import calls
 from shared.ports.gce.calls import Gce
 from shared.ports.kubernetes.nodes import parse_node
 from shared.ports.large_lists import LARGE, LOCK, one_at_a_time
@@ -79,12 +81,22 @@ def test_little_is_kept_of_a_node() -> None:
     assert node.reference == {"apiVersion": "v1", "kind": "Node", "metadata": metadata}
 
 
-def test_equal_texts_in_the_metadata_of_vms_are_kept_once() -> None:
-    harness = Harness()
+def test_of_vms_equal_texts_are_kept_once_and_no_page_while_the_next_one_is_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(calls, "PAGE_SIZE", 1)
+    harness, pages = Harness(), list[int]()
     harness.apply(manifest())
     helpers.until_ready(harness)
-    gce = Gce(harness.runtime("label_node").clients, lambda: 30.0)
+
+    def count_pages() -> float:
+        pages.append(sum(type(one).__name__ == "InstanceList" for one in gc.get_objects()))
+        return 30.0
+
+    gce = Gce(harness.runtime("label_node").clients, count_pages)
     name = helpers.vm_name(helpers.vms(harness)[0]).rpartition("-")[0]
     listed = gce.list_instances(PROJECT, "us-central1-c", name, 2)
     assert len(listed) == 2
     assert len({id(vm.metadata["startup-script"]) for vm in listed}) == 1
+    assert gce.calls == 2
+    assert set(pages) == {pages[0]}

@@ -138,7 +138,9 @@ def test_a_rejected_token_is_fetched_again_once_and_both_calls_are_counted(guard
 
 def test_a_second_rejected_token_raises_an_error_with_the_clouds_message(guarded: Cloud) -> None:
     port = gce(GoogleCredentials(lambda: tokens("bad", "worse")), guarded.simulator, lambda: 30.0)
-    with pytest.raises(CallError, match=r"instanceGroupManagers\.get: 401 .* credential") as raised:
+    with pytest.raises(
+        CallError, match=r"instance_group_managers\.get: 401 .* credential"
+    ) as raised:
         port.find_mig(PROJECT, ZONE, "slice")
     assert raised.value.http == 401
     assert len(guarded.simulator.calls.records) == 2
@@ -164,7 +166,7 @@ def test_credentials_that_cannot_be_fetched_raise_an_error_without_a_token(guard
     slow = GoogleCredentials(lambda: SlowCredentials(fetch))
     with pytest.raises(CallError) as failed:
         gce(slow, guarded.simulator, lambda: 30.0).find_mig(PROJECT, ZONE, "slice")
-    assert str(failed.value) == "instanceGroupManagers.get: 0 unreachable: RefreshError"
+    assert str(failed.value) == "instance_group_managers.get: 0 unreachable: RefreshError"
 
 
 def slow_lists(seconds: float) -> tuple[Gce, Cloud]:

@@ -45,6 +45,7 @@ GOOGLE_ERRORS = {
     "a list": b'["error"]',
     "an error of null": b'{"error": null}',
     "an error that is a text": b'{"error": "forbidden"}',
+    "details of null": b'{"error": {"code": 403, "message": "no", "details": null}}',
 }
 KUBERNETES = {
     **NO_DOCUMENT,
@@ -116,9 +117,7 @@ def test_an_odd_answer_of_google_is_a_transient_error(call: Call, body: tuple[st
 
 @pytest.mark.parametrize("call", GOOGLE_CALLS.values(), ids=GOOGLE_CALLS)
 @pytest.mark.parametrize(
-    "fields",
-    ['"errors": null', '"errors": [null]', '"errors": 5, "status": {}', '"details": null'],
-    ids=str,
+    "fields", ['"errors": null', '"errors": [null]', '"errors": 5, "status": {}'], ids=str
 )
 def test_an_error_of_google_with_odd_fields_keeps_what_can_be_read(call: Call, fields: str) -> None:
     with pytest.raises(CallError) as raised:
@@ -126,6 +125,12 @@ def test_an_error_of_google_with_odd_fields_keeps_what_can_be_read(call: Call, f
     error = raised.value
     assert (error.kind, error.http, error.code) == (ErrorKind.ENVIRONMENT, 403, "")
     assert "may not" in error.message
+
+
+def test_a_request_that_the_library_rejects_is_not_an_odd_answer() -> None:
+    client = GkeClient("http://container.test", prepare=lambda one: mount(one, Raw()))
+    with pytest.raises(ValueError, match="Invalid request"):
+        client.call("list_node_pools", {"parent": "projects/p"}, lambda: 30.0)
 
 
 class Elsewhere:

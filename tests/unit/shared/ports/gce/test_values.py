@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from google.cloud import compute_v1
 
 from shared.ports.gce import values
 from shared.ports.gce.values import GceError, ListedResource, Operation
@@ -25,7 +26,7 @@ HOST = "https://www.googleapis.com/compute/v1/"
 def test_the_link_of_a_resource_has_project_location_and_name(
     link: str, location: str, name: str, host: str
 ) -> None:
-    found = {"selfLink": host + link, "description": "words"}
+    found = compute_v1.InstanceTemplate(self_link=host + link, description="words")
     assert values.parse_listed("a_service", found) == ListedResource(
         "p", "a_service", location, name, "words", None
     )
@@ -43,11 +44,9 @@ def test_the_name_of_a_managed_instance_is_its_name_or_is_read_from_its_link(
     fields: dict[str, Any], name: str
 ) -> None:
     error: Any = {"code": "QUOTA_EXCEEDED", "message": "no"}
-    found = {
-        "instanceStatus": "RUNNING",
-        "lastAttempt": {"errors": {"errors": [error]}},
-        **fields,
-    }
+    found = compute_v1.ManagedInstance(
+        instance_status="RUNNING", last_attempt={"errors": {"errors": [error]}}, **fields
+    )
     assert values.parse_managed_instance(found) == values.ManagedInstance(
         name, "RUNNING", (GceError("QUOTA_EXCEEDED", "no"),)
     )
@@ -63,7 +62,7 @@ ERRORS: Any = {"errors": [{"code": "A", "message": "first"}, {"code": "B", "mess
         ({"status": "PENDING"}, Operation("op", False)),
         ({"status": "DONE"}, Operation("op", True)),
         (
-            {"status": "DONE", "error": ERRORS, "httpErrorStatusCode": 403},
+            {"status": "DONE", "error": ERRORS, "http_error_status_code": 403},
             Operation("op", True, GceError("A", "first", 403)),
         ),
     ],
@@ -71,19 +70,19 @@ ERRORS: Any = {"errors": [{"code": "A", "message": "first"}, {"code": "B", "mess
 def test_an_operation_is_running_or_done_or_has_its_first_error(
     fields: dict[str, Any], operation: Operation
 ) -> None:
-    assert values.parse_operation({"name": "op", **fields}) == operation
+    assert values.parse_operation(compute_v1.Operation(name="op", **fields)) == operation
 
 
 def test_vms_that_a_mig_creates_with_and_without_retries_are_counted_together() -> None:
-    status: Any = {"currentInstanceStatuses": {"nonExistent": 2, "running": 7}}
-    actions: Any = {"creating": 2, "creatingWithoutRetries": 3, "recreating": 4, "none": 5}
-    found = {
-        "selfLink": f"{HOST}projects/p/zones/z/instanceGroupManagers/g",
-        "description": "mark",
-        "targetSize": 9,
-        "currentActions": actions,
-        "status": status,
-    }
+    status: Any = {"current_instance_statuses": {"non_existent": 2, "running": 7}}
+    actions: Any = {"creating": 2, "creating_without_retries": 3, "recreating": 4, "none": 5}
+    found = compute_v1.InstanceGroupManager(
+        self_link=f"{HOST}projects/p/zones/z/instanceGroupManagers/g",
+        description="mark",
+        target_size=9,
+        current_actions=actions,
+        status=status,
+    )
     assert values.parse_mig(found) == values.Mig(
         uri="projects/p/zones/z/instanceGroupManagers/g",
         description="mark",
@@ -93,7 +92,7 @@ def test_vms_that_a_mig_creates_with_and_without_retries_are_counted_together() 
         recreating=4,
         missing=2,
     )
-    assert values.parse_mig({}).missing is None
+    assert values.parse_mig(compute_v1.InstanceGroupManager()).missing is None
 
 
 def warning(code: str, *scopes: str) -> Any:
@@ -116,4 +115,8 @@ def warning(code: str, *scopes: str) -> Any:
 def test_a_page_of_an_aggregated_list_says_which_scopes_it_lacks(
     page: dict[str, Any], unseen: list[str]
 ) -> None:
-    assert list(values.find_unseen(page)) == unseen
+    kinds = [compute_v1.InstanceGroupManagerAggregatedList, compute_v1.ResourcePolicyAggregatedList]
+    if "unreachables" not in page:
+        kinds.append(compute_v1.InstanceTemplateAggregatedList)
+    for kind in kinds:
+        assert list(values.find_unseen(kind(page))) == unseen

@@ -1,0 +1,56 @@
+"""A package of client libraries is loaded when one of its own names is first used."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from shared.ports.gce import clients
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """Return an unloaded package with a submodule."""
+    (tmp_path / "costly").mkdir()
+    (tmp_path / "costly" / "__init__.py").write_text("from costly.part import LIGHT\nHEAVY = 5\n")
+    (tmp_path / "costly" / "part.py").write_text("LIGHT = 1\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in ("costly", "costly.part"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    clients._leave_unloaded("costly")
+    return sys.modules["costly"]
+
+
+def test_a_submodule_is_imported_without_loading_its_package(package: ModuleType) -> None:
+    assert importlib.import_module("costly.part").LIGHT == 1
+    assert "HEAVY" not in vars(package)
+    assert package.part.LIGHT == 1
+
+
+def test_the_package_is_loaded_when_one_of_its_own_names_is_used(package: ModuleType) -> None:
+    assert package.HEAVY == 5
+    assert package.LIGHT == 1
+    with pytest.raises(AttributeError):
+        _ = package.NOTHING
+
+
+def test_a_dunder_name_does_not_load_the_package(package: ModuleType) -> None:
+    with pytest.raises(AttributeError):
+        _ = package.__wrapped__
+    assert "HEAVY" not in vars(package)
+
+
+def test_a_loaded_package_stays_loaded(package: ModuleType) -> None:
+    clients._leave_unloaded("costly")
+    assert sys.modules["costly"] is package
+
+
+def test_a_missing_package_is_named() -> None:
+    with pytest.raises(
+        ModuleNotFoundError, match=r"costlier is not installed; see requirements\.txt"
+    ):
+        clients._leave_unloaded("costlier")
