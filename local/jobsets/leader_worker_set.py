@@ -60,7 +60,7 @@ def step(
     by_name = {one["metadata"]["name"]: one for one in sets}
     leaders = by_name.get(metadata["name"])
     if leaders is None:
-        wanted = _leaders(lws, revision, int(spec["replicas"]), 0)
+        wanted = _leaders(lws, revision, int(spec["replicas"]), _partition(lws))
         yield create(STATEFUL_SETS, metadata["namespace"], wanted)
         return
     if is_deleting(leaders):
@@ -74,6 +74,7 @@ def step(
         for name in (f"{metadata['name']}-{index}" for index in range(count))
     ]
     partition, replicas = _roll(lws, leaders, states, revision)
+    partition = max(partition, _partition(lws))
     wanted = _leaders(lws, revision, replicas, partition)
     old = {"metadata": leaders["metadata"], "spec": leaders["spec"]}
     if not _contains(old, {"metadata": wanted["metadata"], "spec": wanted["spec"]}):
@@ -253,11 +254,20 @@ def _roll(
     return min(after, partition), replicas
 
 
+def _partition(lws: Document) -> int:
+    """The first group that a rolling update replaces."""
+    return int(lws["spec"]["rolloutStrategy"]["rollingUpdateConfiguration"]["partition"])
+
+
 def _report(
     lws: Document, leaders: Document, states: Sequence[tuple[bool, bool]], now: datetime
 ) -> Iterator[Call]:
     wanted = int(lws["spec"]["replicas"])
-    is_available = len(states) >= wanted and all(one == (True, True) for one in states[:wanted])
+    first = _partition(lws)
+    is_available = len(states) >= wanted and all(
+        is_ready and (is_updated or index < first)
+        for index, (is_ready, is_updated) in enumerate(states[:wanted])
+    )
     kind, reason = (
         ("Available", "AllGroupsReady") if is_available else ("Progressing", "GroupsProgressing")
     )

@@ -39,13 +39,18 @@ State = dict[str, str]
 
 @dataclass(frozen=True)
 class Case:
-    """The limits of a rollout, and what changes before each step."""
+    """The limits of a rollout, and what changes before each step.
+
+    The Pod ``unready`` is not reported as ready while it has its first image.
+    """
 
     surge: int = 0
     unavailable: int = 1
     images: Mapping[int, str] = field(default_factory=lambda: {0: "new"})
     replicas: Mapping[int, int] = field(default_factory=dict)
     deleted: Mapping[int, str] = field(default_factory=dict)
+    partitions: Mapping[int, int] = field(default_factory=dict)
+    unready: str = ""
 
 
 CASES = {
@@ -61,6 +66,13 @@ CASES = {
     "worker": Case(images={}, deleted={0: "-1-1"}),
     "leader": Case(images={}, deleted={0: "-1"}),
     "during": Case(deleted={1: "-3-1"}),
+    "unready-leader": Case(unready="-1"),
+    "unready-worker": Case(unready="-1-1"),
+    "unready-last": Case(unready="-3-1", unavailable=2),
+    "unready-surge": Case(unready="-1-1", surge=1, unavailable=0),
+    "partition": Case(partitions={0: 2}),
+    "partition-surge": Case(partitions={0: 2}, surge=1, unavailable=0),
+    "canary": Case(partitions={0: 3, 2: 1, 6: 0}),
 }
 
 
@@ -109,6 +121,9 @@ def change(ask: Ask, name: str, case: Case, step: int) -> bool:
     if step in case.images:
         container = {"name": "serve", "image": case.images[step]}
         spec["leaderWorkerTemplate"] = {"workerTemplate": {"spec": {"containers": [container]}}}
+    if step in case.partitions:
+        limits = {"partition": case.partitions[step]}
+        spec["rolloutStrategy"] = {"rollingUpdateConfiguration": limits}
     if step in case.replicas:
         spec["replicas"] = case.replicas[step]
     if spec:
@@ -141,6 +156,13 @@ def is_ready(pod: Document) -> bool:
     return bool((pod.get("status") or {}).get("phase") == "Running")
 
 
+def stays_unready(pod: Document) -> bool:
+    """Return whether a Pod is never reported as ready."""
+    name = pod["metadata"]["labels"][f"{PREFIX}/name"]
+    suffix = pod["metadata"]["name"].removeprefix(name)
+    return bool(suffix == CASES[name].unready and pod["spec"]["containers"][0]["image"] == "old")
+
+
 def report_ready(ask: Ask) -> int:
     """Report all Pods as ready, and end deleted ones; return how many there were."""
     pods = ask("GET", PODS, None)["items"]
@@ -148,7 +170,7 @@ def report_ready(ask: Ask) -> int:
     for pod in ending:
         kept = [one for one in pod["metadata"]["finalizers"] if one != RUNS]
         ask("PATCH", f"{PODS}/{pod['metadata']['name']}", {"metadata": {"finalizers": kept}})
-    waiting = [one for one in pods if not is_ready(one)]
+    waiting = [one for one in pods if not (is_ready(one) or stays_unready(one) or one in ending)]
     at = "2026-01-01T00:00:00Z"
     ready = {"type": "Ready", "status": "True", "lastTransitionTime": at}
     for pod in waiting:
