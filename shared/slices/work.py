@@ -181,20 +181,23 @@ def find_users(pods: Iterable[Mapping[str, Any]], now: datetime) -> Iterator[str
     A Pod whose deletion is overdue by any clock does not count: its Node may be dead. Nor do the workers
     of such a leader, which are deleted only after it: LeaderWorkerSet gives their StatefulSet its name.
     """
-    found, overdue = list(pods), set[tuple[str, Any]]()
-    for pod in found:
+    overdue: set[tuple[str, Any]] = set()
+    workers: list[tuple[str, str]] = []
+    for pod in pods:
         metadata = pod["metadata"]
-        end = guess_time(metadata.get("deletionTimestamp"))
-        if end is not None and now >= end + COUNTED_AFTER_GRACE:
-            overdue.add((metadata["namespace"], metadata.get("name")))
-    for pod in found:
-        metadata = pod["metadata"]
+        namespace, end = metadata["namespace"], guess_time(metadata.get("deletionTimestamp"))
         owner = find_controller(metadata) or {"kind": "Pod", "name": metadata.get("name")}
-        names = {(metadata["namespace"], one.get("name")) for one in (metadata, owner)}
         job = read_texts(metadata, "labels").get(JOB_NAME)
-        owner = {"kind": "Job", "name": job} if job else owner
-        if holds_chips(pod) and overdue.isdisjoint(names):
-            yield f"{owner.get('kind')} {metadata['namespace']}/{owner.get('name')}"
+        kind, name = ("Job", job) if job else (owner.get("kind"), owner.get("name"))
+        if end is not None and now >= end + COUNTED_AFTER_GRACE:
+            overdue.add((namespace, metadata.get("name")))
+        elif holds_chips(pod) and kind == "StatefulSet":
+            workers.append((namespace, f"{name}"))
+        elif holds_chips(pod):
+            yield f"{kind} {namespace}/{name}"
+    for namespace, name in workers:
+        if (namespace, name) not in overdue:
+            yield f"StatefulSet {namespace}/{name}"
 
 
 def is_out_of_slots(error: CallError, provider: Provider) -> bool:

@@ -293,8 +293,6 @@ def test_an_error_is_quoted_and_cleared_when_its_cause_is_fixed(
     "permission, condition",
     [
         ("resourcePolicies.create", "WorkloadPolicyReady"),
-        ("resourcePolicies.get", "WorkloadPolicyReady"),
-        ("instanceTemplates.get", "InstanceTemplateReady"),
         ("instanceGroupManagers.get", "ManagedInstanceGroupReady"),
     ],
 )

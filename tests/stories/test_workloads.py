@@ -73,13 +73,13 @@ def last_sweep(harness: Harness, step: str) -> int:
 @pytest.mark.parametrize(
     "manifest, creation, kept",
     [
-        (jobset_objects.small_jobset(), 10, 1),
-        (objects.leader_worker_set(size=1, topology=objects.ONE_HOST), 10, 1),
-        (objects.deployment(), 13, 3),
-        (objects.replica_set(), 12, 3),
-        (objects.job(), 10, 1),
-        (objects.stateful_set(), 10, 1),
-        (objects.pod(), 9, 1),
+        (jobset_objects.small_jobset(), 11, 1),
+        (objects.leader_worker_set(size=1, topology=objects.ONE_HOST), 11, 1),
+        (objects.deployment(), 14, 3),
+        (objects.replica_set(), 13, 3),
+        (objects.job(), 11, 1),
+        (objects.stateful_set(), 11, 1),
+        (objects.pod(), 10, 1),
     ],
     ids=lambda one: one["kind"] if isinstance(one, dict) else "",
 )
