@@ -77,6 +77,7 @@ FAST_ON_REAL = frozenset(
 Kubernetes is in one of them. `make test-all` runs all stories there, in all cases."""
 EMBEDDED_ONLY = frozenset(
     {
+        "tests.stories.test_candidates",
         "tests.stories.test_clocks",
         "tests.stories.test_jobset_ends",
         "tests.stories.test_jobset_slices",
@@ -91,6 +92,7 @@ EMBEDDED_ONLY = frozenset(
         "tests.stories.test_suspended_jobsets",
         "tests.stories.test_turns",
         "tests.stories.test_upgrades",
+        "tests.stories.test_waiting_for_candidates",
         "tests.stories.test_workloads",
     }
 )

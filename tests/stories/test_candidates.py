@@ -133,6 +133,11 @@ def test_two_candidates_refuse_and_the_third_one_has_the_slice(
     assert refusals == [(full, True), (reserved, True)]
     assert tried[0][:2] == ("Creating", full)
     assert tried[-1] == ("Creating", f"{FREE}/STANDARD", False)
+    harness.run_for(2 * MINUTE)
+    (found,) = harness.simulation.admin("GET", CLASSES)["items"]
+    assert len(found["status"]["waits"]["seconds"]) == 1, (
+        "a refused slice is no wait that has ended"
+    )
     harness.end()
     at_once = ClassHarness(provider, CANDIDATES[2:], giveUpAfter="30s")
     at_once.start()

@@ -61,7 +61,7 @@ def read_slice(pool: Mapping[str, Any]) -> Slice:
         class_name=labels.get(CLASS_ANNOTATION, ""),
         asked=_parse_deadline(labels.get(ASKED_AT, "")),
         has_vms=status not in ("PROVISIONING", "ERROR"),
-        was_ready=status not in ("PROVISIONING", "ERROR"),
+        was_ready=status not in ("PROVISIONING", "ERROR", "STOPPING"),
         refusal=_find_refusal(pool) if status == "ERROR" else None,
         raw=pool,
     )
