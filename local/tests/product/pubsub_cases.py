@@ -69,7 +69,7 @@ def _topics(bench: Bench) -> Iterator[Topics]:
 def _functions(bench: Bench) -> Iterator[Publish]:
     """The function with which a step publishes to other steps."""
     connection = Connection(Kubeconfig("/nowhere"))
-    connection.constants["cluster"] = CLUSTER
+    connection.cluster_id = CLUSTER
     with _topics(bench) as topics:
         yield make_publish(topics, connection)
 

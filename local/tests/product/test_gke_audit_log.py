@@ -57,4 +57,5 @@ def test_the_last_entry_of_a_creation_is_decoded_with_gkes_message(gke: Gke) -> 
         has_failed=True,
         words="Out of luck.",
         cluster=CLUSTER,
+        operation=gke.log[-1]["operation"]["id"],
     )
