@@ -117,7 +117,7 @@ resource "google_cloudfunctions2_function" "step" {
 
     environment_variables = merge(local.cluster_environment, local.installation_environment, {
       # With fewer threads, requests would wait inside the instance until their deadline.
-      THREADS              = tostring(var.concurrency)
+      THREADS = tostring(var.concurrency)
       # Otherwise each thread keeps the memory in which it has read a large list.
       MALLOC_ARENA_MAX     = "2"
       PUSH_AUDIENCE        = local.push_audiences[each.key]

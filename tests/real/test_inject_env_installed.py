@@ -262,15 +262,13 @@ def running(plane: OwnControlPlane, folder: Path) -> Iterator[int]:
     program, *words = json.loads(entry_point)
     assert program == "python"
     moved = [
-        f"--host={LOOPBACK}",
-        f"--port={port}",
         f"--tls-cert-file={folder}/{settings.certificate.name}",
         f"--tls-key-file={folder}/{settings.key.name}",
     ]
     process = subprocess.Popen(
         [sys.executable, *words, *arguments, *moved],
         cwd=ROOT,
-        env={"PATH": os.defpath, **variables},
+        env={"PATH": os.defpath, **variables, "HOST": LOOPBACK, "PORT": str(port)},
         stdout=(folder / "log").open("wb"),
     )
     try:

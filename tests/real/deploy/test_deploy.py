@@ -942,7 +942,7 @@ def test_no_policies_of_terraforms_components_are_applied_to_a_cluster_without_a
         ran = installed.run("--dry-run", "--images", "example.test/tpu:1", "prod")
         assert ran.code == 0, ran.output
         shown[minor] = set(re.findall(r"^\+  name: (\S+)$", ran.output, re.M))
-    assert shown["30"] - shown["29"] == {"tpu-functions-slices"}
+    assert shown["30"] - shown["29"] == {"tpu-functions-slices", "tpu-functions-slice-classes"}
     assert {"jobsets", "tpu-functions-release-slice-node-groups"} <= shown["29"]
 
 
