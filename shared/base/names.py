@@ -55,6 +55,8 @@ RESTART_ATTEMPT = "jobset.sigs.k8s.io/restart-attempt"
 JOB_NAME = "batch.kubernetes.io/job-name"
 COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
 """Keys that JobSet and the Job controller write on Jobs and Pods."""
+WORKER_INDEX = "leaderworkerset.sigs.k8s.io/worker-index"
+"""A label of LeaderWorkerSet on its Pods: 0 on a leader."""
 
 POLICIES, TEMPLATES, MIGS = "resourcePolicies", "instanceTemplates", "instanceGroupManagers"
 VMS, NODE_POOLS = "instances", "nodePools"

@@ -9,7 +9,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from shared.base.documents import read_texts
-from shared.base.names import JOB_NAME
+from shared.base.names import JOB_NAME, WORKER_INDEX
 from shared.base.pods import find_controller, holds_chips
 from shared.base.timestamps import guess_time
 from shared.frame.plan import Action, Emit, NothingToDo, Plan, Send, StepRefused, Work
@@ -187,10 +187,12 @@ def find_users(pods: Iterable[Mapping[str, Any]], now: datetime) -> Iterator[str
         metadata = pod["metadata"]
         namespace, end = metadata["namespace"], guess_time(metadata.get("deletionTimestamp"))
         owner = find_controller(metadata) or {"kind": "Pod", "name": metadata.get("name")}
-        job = read_texts(metadata, "labels").get(JOB_NAME)
+        labels = read_texts(metadata, "labels")
+        job = labels.get(JOB_NAME)
         kind, name = ("Job", job) if job else (owner.get("kind"), owner.get("name"))
         if end is not None and now >= end + COUNTED_AFTER_GRACE:
-            overdue.add((namespace, metadata.get("name")))
+            if labels.get(WORKER_INDEX) == "0":
+                overdue.add((namespace, metadata.get("name")))
         elif holds_chips(pod) and kind == "StatefulSet":
             workers.append((namespace, f"{name}"))
         elif holds_chips(pod):

@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from shared.base.documents import Document, read_mapping
+from shared.base.names import WORKER_INDEX
 from shared.base.pods import parse_count, read_count
 from shared.slices.kinds.kind import Claim, Found, Rules, UnitKind, add_opt_out, build_state
 from shared.slices.units import Demand, Need, Unit, UnitState, read_demand
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 _PREFIX = "leaderworkerset.sigs.k8s.io"
 _NAME, _SIZE = f"{_PREFIX}/name", f"{_PREFIX}/size"
-_GROUP, _WORKER = f"{_PREFIX}/group-index", f"{_PREFIX}/worker-index"
+_GROUP = f"{_PREFIX}/group-index"
 _SUBGROUP_SIZE = f"{_PREFIX}/subgroup-size"
 _HAS_TPU_LEADER = f"{_PREFIX}/leader-requests-tpus"
 """The annotation of workers whose leader requests chips."""
@@ -40,7 +41,7 @@ class LeaderWorkerSetKind(UnitKind):
             return None
         group, worker = _read_indexes(demand)
         if group is None or worker is None:
-            label = _GROUP if group is None else _WORKER
+            label = _GROUP if group is None else WORKER_INDEX
             return Claim(
                 self, True, f"the Pod has no number in its label {label}: LeaderWorkerSet sets it"
             )
@@ -64,7 +65,7 @@ class LeaderWorkerSetKind(UnitKind):
         state = self._add_surge(cluster, found.unit, found.state, {})
         # A worker leads a group whose leader has no chips.
         size = parse_count(demand.annotations.get(_SIZE)) or 1
-        hosts = size - (demand.labels.get(_WORKER) != "0") if demand.hosts > 1 else 1
+        hosts = size - (demand.labels.get(WORKER_INDEX) != "0") if demand.hosts > 1 else 1
         violation = _find_mix_violation(state.owner or {})
         return Found(found.unit, add_opt_out(state), hosts, violation)
 
@@ -131,7 +132,7 @@ class LeaderWorkerSetKind(UnitKind):
 
 def _read_indexes(demand: Demand) -> tuple[int | None, int | None]:
     """The numbers of the group, and of the Pod in it."""
-    return parse_count(demand.labels.get(_GROUP)), parse_count(demand.labels.get(_WORKER))
+    return parse_count(demand.labels.get(_GROUP)), parse_count(demand.labels.get(WORKER_INDEX))
 
 
 def _find_mix_violation(owner: Document) -> str:

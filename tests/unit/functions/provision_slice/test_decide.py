@@ -630,21 +630,23 @@ def test_a_pod_uses_a_slice_while_it_runs_and_requests_chips(
 
 
 @pytest.mark.parametrize(
-    "leader, overdue_s, namespace, users",
+    "leader, worker_index, overdue_s, namespace, users",
     [
-        ("serve-0", 600, "default", []),
-        ("serve-0", 599, "default", ["StatefulSet default/serve-0"] * 2),
-        ("serve-1", 600, "default", ["StatefulSet default/serve-0"]),
-        ("serve-0", 600, "other", ["StatefulSet default/serve-0"]),
+        ("serve-0", "0", 600, "default", []),
+        ("serve-0", "0", 599, "default", ["StatefulSet default/serve-0"] * 2),
+        ("serve-1", "0", 600, "default", ["StatefulSet default/serve-0"]),
+        ("serve-0", "0", 600, "other", ["StatefulSet default/serve-0"]),
+        ("serve-0", "", 600, "default", ["StatefulSet default/serve-0"]),
     ],
-    ids=["overdue", "not yet", "of another group", "of another namespace"],
+    ids=["overdue", "not yet", "of another group", "of another namespace", "no leader"],
 )
 def test_the_workers_of_a_leader_whose_deletion_is_overdue_use_no_slice(
-    leader: str, overdue_s: int, namespace: str, users: list[str]
+    leader: str, worker_index: str, overdue_s: int, namespace: str, users: list[str]
 ) -> None:
     ending, worker = deleted(-overdue_s), of_owner("StatefulSet")
     worker["metadata"]["ownerReferences"][0]["name"] = "serve-0"
-    ending["metadata"] |= {"name": leader, "namespace": namespace, "labels": {}}
+    labels = {"leaderworkerset.sigs.k8s.io/worker-index": worker_index}
+    ending["metadata"] |= {"name": leader, "namespace": namespace, "labels": labels}
     ending["metadata"]["ownerReferences"] = worker["metadata"]["ownerReferences"]
     assert list(find_users([worker, ending], NOW)) == users
 

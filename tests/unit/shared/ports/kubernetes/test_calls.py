@@ -331,26 +331,44 @@ def test_the_children_of_tpu_operator_are_found_by_name(
 
 
 @pytest.mark.parametrize(
-    "call, none, error, answer, some",
+    "call, none, errors, answer, some",
     [
         (
             lambda one, now: one.has_operator_children("ns", CHILDREN, now),
             False,
-            UNSERVED,
+            [UNSERVED],
             {},
             True,
         ),
-        (lambda one, now: one.list_slice_classes(now), [], UNSERVED, page({"a": 1}), [{"a": 1}]),
-        (lambda one, now: one.list_slice_classes(now), [], DENIED, page({"a": 1}), [{"a": 1}]),
+        (lambda one, now: one.list_slice_classes(now), [], [UNSERVED], page({"a": 1}), [{"a": 1}]),
+        (
+            lambda one, now: one.list_slice_classes(now),
+            [],
+            [DENIED, UNSERVED],
+            page({"a": 1}),
+            [{"a": 1}],
+        ),
     ],
     ids=["tpu-operator's", "classes", "classes before the manifests are applied"],
 )
 def test_kinds_that_are_not_served_are_read_again_after_a_minute(
-    call: Callable[[Cluster, datetime], Any], none: Any, error: CallError, answer: Any, some: Any
+    call: Callable[[Cluster, datetime], Any],
+    none: Any,
+    errors: list[CallError],
+    answer: Any,
+    some: Any,
 ) -> None:
-    cluster = Answered(error, answer)
+    cluster = Answered(*errors, answer)
     found = [call(cluster, NOW + timedelta(seconds=s)) for s in (0, 59, 60)]
-    assert (found, len(cluster.requests)) == ([none, none, some], 2)
+    assert (found, len(cluster.requests)) == ([none, none, some], len(errors) + 1)
+
+
+@pytest.mark.parametrize("discovery", [{}, DENIED], ids=["a lost permission", "a starting server"])
+def test_classes_that_may_not_be_listed_do_not_count_as_not_served(discovery: Any) -> None:
+    cluster = Answered(DENIED, discovery)
+    with pytest.raises(CallError, match="may not"):
+        cluster.list_slice_classes(NOW)
+    assert cluster.requests[1][1] == "/apis/tpu-functions.dev/v1alpha1"
 
 
 @pytest.mark.parametrize("seconds, read", [(30.0, 10), (29.9, 10), (3.0, 1)])
