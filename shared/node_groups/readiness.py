@@ -96,17 +96,19 @@ def _check_deletion(group: AnyGroup, status: Status) -> Readiness | None:
 
 
 def _check_remaining(group: AnyGroup, status: Status) -> Readiness | None:
-    """The resource for which the deletion waits, or ``None``."""
+    """The resource for which the deletion waits, or ``None``. One with an error comes first: the others
+    may be gone already, if what has been observed could not be written because of it."""
     if isinstance(group, UnreadableGroup):
         if not list_remaining(group, status):
             return None
         return Readiness(False, Reason.INVALID_SPEC, describe_deletion(group, status))
-    for kind, reason, noun in _TEAR_DOWN_ORDER:
-        resource = status.resources.get(kind)
-        if resource is None or resource.state is State.GONE:
-            continue
-        if resource.name != group.resource_name:
-            continue  # the user's template
+    left = [
+        (kind, reason, noun, resource)
+        for kind, reason, noun in _TEAR_DOWN_ORDER
+        if (resource := status.resources.get(kind)) and resource.state is not State.GONE
+        if resource.name == group.resource_name  # not the user's template
+    ]
+    for kind, reason, noun, resource in sorted(left, key=lambda one: one[3].error is None):
         if resource.error is not None:
             return _describe_delayed_deletion(kind, resource, resource.error)
         if resource.state in (State.PENDING, State.CREATING, State.FAILED):

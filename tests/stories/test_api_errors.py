@@ -311,6 +311,21 @@ def test_a_missing_permission_is_reported_in_the_condition_that_it_concerns(
     helpers.assert_deleted_completely(harness)
 
 
+@pytest.mark.parametrize("permission", ["resourcePolicies.get", "instanceTemplates.get"])
+def test_a_permission_that_only_a_deletion_needs_is_reported_by_it(permission: str) -> None:
+    injected = denied(f"compute.{permission}")
+    harness = Harness()
+    injected.begin(harness.simulation.gce.faults)
+    harness.apply(manifest())
+    helpers.until_ready(harness)
+    harness.delete("my-slice")
+    helpers.until_reason(harness, "PermissionDenied", timeout=5 * MINUTE)
+    assert injected.text in helpers.condition_of(harness)[2]
+    assert helpers.vms(harness) == []
+    injected.end(harness.simulation.gce.faults)
+    helpers.until(harness, lambda: harness.leftovers() == [], timeout=10 * MINUTE)
+
+
 @pytest.mark.parametrize("permission", ["instances.setMetadata", "instances.get"])
 def test_missing_permission_to_write_tokens_is_reported(permission: str) -> None:
     injected = denied(f"compute.{permission}")
