@@ -122,12 +122,16 @@ def _plan_pod(observed: observe.ObservedPod | observe.ObservedImpossible, now: d
         "user": next(iter(observed.users), ""),
         "conflict": "",
         "failure": "",
+        "waits": "",
         **_describe_candidates(observed, now),
     }
     if isinstance(existing, NameConflict):
         words |= {"name": existing.name, "conflict": existing.description}
     elif isinstance(existing, Slice):
-        words |= {"name": existing.name, "failure": existing.message}
+        # What is said of a group's reason is advice to who creates a group: here a class does.
+        is_of_class = bool(existing.class_name)
+        failure = _drop_advice(existing.message) if is_of_class else existing.message
+        words |= {"name": existing.name, "failure": failure}
         start = find_wait_start(observed.leader.demand)
         situation = replace(
             situation,
@@ -201,12 +205,11 @@ def _describe_candidates(observed: observe.ObservedPod, now: datetime) -> dict[s
     ]
     refusals = (f"{one.candidate}: {_cut(one.message)}" for one in known)
     until = min((one.until for one in known), default=now)
-    waits = "; the last slices of this class waited {} (median), {} (90th percentile)"
     words = {
         "class_": of.shown,
         "refusals": "; ".join(refusals),
         "until": render_time(until),
-        "waits": waits.format(*of.waits) if of.waits[0] else "",
+        "waits": f"; {of.waited}" if of.waited else "",
     }
     if move is None or not isinstance(existing, Slice) or existing.place is None:
         return words
@@ -218,7 +221,12 @@ def _describe_candidates(observed: observe.ObservedPod, now: datetime) -> dict[s
 
 def _cut(message: str) -> str:
     """The beginning of a message without resource and advice, because Events are short."""
-    text = _RESOURCE.sub("", message)
+    text = _drop_advice(_RESOURCE.sub("", message))
+    return text if len(text) <= _MAX_WORDS else f"{text[:_MAX_WORDS]}..."
+
+
+def _drop_advice(text: str) -> str:
+    """A message without the advice for reasons of candidates, and what follows it."""
     for reason in candidates.REFUSALS:
         text = text.partition(find_advice(reason)[:40])[0].rstrip(". ")
-    return text if len(text) <= _MAX_WORDS else f"{text[:_MAX_WORDS]}..."
+    return text

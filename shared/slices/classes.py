@@ -126,6 +126,12 @@ class SliceClass:
         """It in words, for messages. The name of a legacy class is these words."""
         return self.name if self.is_legacy else f"{CLASS_KIND} {self.name}"
 
+    @property
+    def waited(self) -> str:
+        """How long its last slices waited, in words; empty if unknown."""
+        words = "the last slices of this class waited {} (median), {} (90th percentile)"
+        return words.format(*self.waits) if self.waits[0] else ""
+
     def find_violation(self, demand: Demand, *, is_gke: bool) -> str:
         """Why it does not serve a Pod; empty if it does."""
         has = "template" if self.node_pool is None else "nodePool"

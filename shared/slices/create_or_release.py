@@ -84,9 +84,10 @@ class SliceAction(StrEnum):
 _VARYING = re.compile(
     r"\b[0-9]+(?:[.][0-9]+)?s\b|\b(?:gke|operation)-[a-z0-9-]+|\b[0-9]+ minutes?\b"
     r"|\bhas [0-9]+ slices? with [0-9]+ chips?\b|\bafter [0-9]{4}-[0-9:TZ-]+"
+    r"|; the last slices of this class waited .*"
 )
 """The parts of messages that differ in repetitions: durations, names of GKE's VMs and operations, what
-a namespace has, times."""
+a namespace has, times, waits."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +107,7 @@ class EventTemplate:
         return Event(reason, message, self.is_warning, key=_VARYING.sub("", message))
 
 
-CREATING = EventTemplate("CreationStarted", "Creating {noun} {name}, {size}, for {unit}")
+CREATING = EventTemplate("CreationStarted", "Creating {noun} {name}, {size}, for {unit}{waits}")
 PAUSED = EventTemplate(
     "SlicePaused",
     f'No slice is created: the ConfigMap {SYSTEM_NAMESPACE}/jobsets has {PAUSED_KEY}: "true". '

@@ -123,6 +123,7 @@ def test_two_candidates_refuse_and_the_third_one_has_the_slice(
         f"{harness.prefix}{RESERVED}/RESERVATION_BOUND/small",
         f"{harness.prefix}{FREE}/STANDARD",
     ]
+    assert not [one for one in reported_events(harness) if "create a new" in one.lower()]
     tried = [
         (one["decision"], one["candidate"].rpartition(":")[2], bool(one.get("refusal")))
         for one in harness.log.lines
@@ -191,6 +192,8 @@ def test_while_all_candidates_have_refused_nobody_asks_and_after_five_minutes_on
     harness.run_for(30 * MINUTE)
     assert 1 <= harness.created - before <= 2 * 6 + 2
     assert events(harness, "CandidatesRefused" if harness.is_gke else "CandidateRefused")
+    (found,) = harness.simulation.admin("GET", CLASSES)["items"]
+    assert "waits" not in found["status"]
     limit_zone(harness, FULL)
     limit_reservation(harness, 64)
     until(harness, lambda: phases(harness) == ["Running"] * 4)

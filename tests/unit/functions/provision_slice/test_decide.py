@@ -103,15 +103,15 @@ def opted_out(holder: str, value: str) -> dict[str, Any]:
     return {"metadata": {holder: {OPT_OUT: value}}}
 
 
+CREATING = (
+    "Creating TPUNodeGroup train-bfcf5ebea76efcf5, 4 hosts of ct6e-standard-4t (4x4), for Job "
+    "train-workers-0 of JobSet train"
+)
 CREATE = Plan(
     "Creating",
     (
         CreateSlice(DESIRED),
-        started_event(
-            "CreationStarted",
-            "Creating TPUNodeGroup train-bfcf5ebea76efcf5, 4 hosts of ct6e-standard-4t (4x4), for Job "
-            "train-workers-0 of JobSet train",
-        ),
+        started_event("CreationStarted", CREATING),
     ),
 )
 PAUSED = Event(
@@ -206,7 +206,14 @@ EXHAUSTED = reports(
     "(median), 9m (90th percentile)",
     is_warning=True,
 )
-CREATE_THERE = replace(CREATE, first=(CreateSlice(OFFERED), *CREATE.first[1:]))
+WAITS = "; the last slices of this class waited 4m (median), 9m (90th percentile)"
+STARTED = started_event("CreationStarted", f"{CREATING}{WAITS}")
+CREATE_THERE = replace(CREATE, first=(CreateSlice(OFFERED), STARTED))
+ADVISED = replace(
+    REFUSED,
+    class_name=CLASS.name,
+    message=f"{SELF_HEALING.message}. {find_advice(Reason.INSUFFICIENT_CAPACITY)}",
+)
 CANDIDATES: dict[str, tuple[PodAt, Plan]] = {
     "one that has never refused": (candidate(changes=(CLAIM,)), CREATE_THERE),
     "one whose refusal has ended": (
@@ -227,6 +234,7 @@ CANDIDATES: dict[str, tuple[PodAt, Plan]] = {
     "it has refused for good, another one is due": (candidate(UNCREATED, move=MOVE, changes=(RECORD,)), Plan("NextCandidate", (UpdateClass(CLASS, MOVE.changes), DeleteSlice(UNCREATED, ON_POD), ON_JOBSET))),
     "it has refused, another one is due, paused": (candidate(REFUSED, move=MOVE, changes=(RECORD,), is_paused=True), Plan("SlicePaused", (UpdateClass(CLASS, (RECORD,)), Emit(PAUSED, once=True)))),
     "it has refused, no other may be asked": (candidate(REFUSED, changes=(RECORD,)), Plan("SliceFailed", (UpdateClass(CLASS, (RECORD,)), FAILURE))),
+    "it has refused, in words that advise to create another group": (candidate(ADVISED), Plan("SliceFailed", (FAILURE,))),
     "it has refused as is remembered, no other may be asked": (candidate(REFUSED, of=REMEMBERED, changes=(RECORD,)), Plan("SliceFailed", (FAILURE,))),
     "it has granted what the slice has claimed": (candidate(PROVISIONING, of=CLAIMED, changes=(FORGET,)), Plan("Provisioning", best_effort=(UpdateClass(CLAIMED, (FORGET,)),))),
     "it has granted what it has never refused": (candidate(READY, changes=(FORGET,)), Plan("Ready")),

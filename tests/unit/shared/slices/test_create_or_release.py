@@ -133,6 +133,11 @@ FAILURES: dict[str, tuple[str, str, bool]] = {
         "refused. The next try is after 2026-11-20T10:08:30Z",
         True,
     ),
+    "other waits of the class": (
+        "; the last slices of this class waited 4m (median), 9m (90th percentile)",
+        "; the last slices of this class waited 5m (median), 2h (90th percentile)",
+        True,
+    ),
     "another zone": ("the zone us-east5-a has none", "the zone us-east5-b has none", False),
     "another quota": ("a quota of '32.0'", "a quota of '64.0'", False),
     "another VM of this system": ("the VM tng-a-0001 is gone", "the VM tng-a-0002 is gone", False),

@@ -848,6 +848,7 @@ ENDS: dict[str, tuple[dict[str, Any], bool, Any]] = {
     "it is being created": ({"status": "PROVISIONING"}, False, None),
     "it runs": ({"status": "RUNNING"}, True, None),
     "it runs, with an error": ({"status": "RUNNING_WITH_ERROR", "statusMessage": STOCKOUT}, True, None),
+    "it is being deleted": ({"status": "STOPPING"}, True, None),
     "there is no capacity": ({"status": "ERROR", "statusMessage": STOCKOUT}, False, (Reason.INSUFFICIENT_CAPACITY, STOCKOUT)),
     "a condition has the code": (
         {"status": "ERROR", "conditions": [{"code": "GCE_STOCKOUT", "message": "no room"}]},
@@ -865,7 +866,8 @@ def test_a_pool_that_could_not_be_created_has_the_refusal_in_the_clouds_words(
     change, has_vms, refusal = case
     found = read_slice(pool(**change))
     assert (found.has_vms, found.refusal, found.can_be_given_up) == (has_vms, refusal, False)
-    assert found.was_ready is has_vms
+    is_stopping = change["status"] == "STOPPING"  # after it was complete, or after it has failed
+    assert found.was_ready is (has_vms and not is_stopping)
 
 
 @pytest.mark.parametrize(
