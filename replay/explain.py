@@ -32,6 +32,8 @@ from shared.node_groups.status import Condition, Status, Type
 from shared.node_groups.work import GroupWork, WriteStatus, message_about
 from shared.ports.errors import CallError, OutOfTimeError
 from shared.runtime import find_refusal
+from shared.slices.by_node_group.provider import read_slice
+from shared.slices.candidates import REFUSALS
 from shared.triggers import routes
 from shared.triggers.message import Cause, Message
 from shared.triggers.trigger import ObjectTrigger, Trigger
@@ -91,7 +93,7 @@ class Explanation:
     hour. ``observed``: when each step, and the sweep, last succeeded, by the log; ``failed``: what has
     failed since; ``log_error``: why the log could not be read. ``overdue``: the steps that have not
     answered a resync, and since when. ``events`` are the newest first; ``events_error`` says why there
-    are none.
+    are none. ``slice_class`` and ``candidate`` are those by which it was created as a slice, if any.
     """
 
     group: AnyGroup
@@ -107,6 +109,8 @@ class Explanation:
     overdue: Mapping[str, datetime]
     events: Sequence[Mapping[str, Any]]
     events_error: str = ""
+    slice_class: str = ""
+    candidate: str = ""
 
     @property
     def ready(self) -> Condition | None:
@@ -155,7 +159,10 @@ def explain(deps: Dependencies, namespace: str, name: str) -> Explanation:
     events.sort(key=find_time_of, reverse=True)
     swept = topics, decide.is_settled(group, known), next_resync
     runs = observed, failed, log_error
-    return Explanation(group, known, now, *swept, steps, *runs, overdue, events, error)
+    found_slice = read_slice(group.raw, now)
+    place = found_slice.place if found_slice else None
+    of_class = found_slice.class_name if found_slice else "", place.key if place else ""
+    return Explanation(group, known, now, *swept, steps, *runs, overdue, events, error, *of_class)
 
 
 def find_time_of(event: Mapping[str, Any]) -> datetime:
@@ -371,7 +378,12 @@ def summarize(explanation: Explanation) -> Iterator[str]:
     elif ready is None:
         yield f"{subject}: no step has written its status yet."
     else:
-        yield from _describe_cause(subject, ready)
+        yield from _describe_cause(subject, ready, has_class=bool(explanation.slice_class))
+    if explanation.slice_class:
+        yield (
+            f"It is a slice of TPUSliceClass {explanation.slice_class}, at the candidate "
+            f"{explanation.candidate}. All candidates: kubectl tng explain NAMESPACE/POD --pod"
+        )
     yield from retries
     if moment is None:
         yield "The sweep triggers nothing within an hour: check this machine's clock."
@@ -388,8 +400,9 @@ def summarize(explanation: Explanation) -> Iterator[str]:
         yield f"Whether the steps still run is not known: {explanation.log_error}"
 
 
-def _describe_cause(subject: str, ready: Condition) -> Iterator[str]:
-    """The cause, then what to do. A long detail follows in the conditions."""
+def _describe_cause(subject: str, ready: Condition, *, has_class: bool) -> Iterator[str]:
+    """The cause, then what to do, unless another candidate of a class is asked. A long detail follows in
+    the conditions."""
     message, meaning = ready.message, find_advice(ready.reason)
     cause, _, advice = meaning.partition(". ")
     detail = message.replace(meaning, "").strip()
@@ -398,7 +411,7 @@ def _describe_cause(subject: str, ready: Condition) -> Iterator[str]:
         cause, advice, detail = message, "" if ". " in message else advice, ""
     yield f"{subject}: {cause.rstrip('.')}."
     yield detail if len(detail) <= MAX_DETAIL else ""
-    yield advice
+    yield "" if has_class and ready.reason in REFUSALS else advice
 
 
 def _describe_overdue(explanation: Explanation, subject: str) -> Iterator[str]:
@@ -445,6 +458,8 @@ def to_document(explanation: Explanation) -> dict[str, Any]:
         "resourceName": group.resource_name,
         "deleting": render_time(group.deleting) if group.deleting else None,
         "summary": [text for text in summarize(explanation) if text],
+        **({"class": explanation.slice_class} if explanation.slice_class else {}),
+        **({"candidate": explanation.candidate} if explanation.slice_class else {}),
         "ready": {**ready, "meaning": find_advice(str(ready["reason"]))} if ready else None,
         "conditions": list(conditions.values()),
         "sweep": {

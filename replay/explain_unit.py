@@ -1,7 +1,7 @@
 """Explain what both steps of slices would do now, for the Pods and slices of a JobSet or one Pod."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -14,6 +14,7 @@ from replay import explain
 from replay.dependencies import Dependencies
 from replay.errors import ReplayError
 from replay.explain import StepExplanation
+from replay.explain_class import ClassExplanation, explain_class
 from shared.base.documents import Document, read_mapping, read_mappings, read_text
 from shared.base.environment import SettingsError
 from shared.base.fields import count
@@ -41,7 +42,7 @@ class UnitExplanation:
 
     ``cause``: what delays the slices, or the reason, in a sentence. ``steps``: what the steps would do
     for each Pod that waits and each slice. ``state`` of the JobSet, in a few words. ``groups``: the
-    TPUNodeGroups that are its slices, if slices are groups.
+    TPUNodeGroups that are its slices, if slices are groups. ``of_class``: the class of a Pod's slice.
     """
 
     subject: str
@@ -50,6 +51,7 @@ class UnitExplanation:
     steps: tuple[StepExplanation, ...] = ()
     state: str = ""
     groups: tuple[str, ...] = ()
+    of_class: ClassExplanation | None = None
 
     @property
     def is_whole(self) -> bool:
@@ -127,7 +129,7 @@ def _explain_pods(deps: Dependencies, owner: tuple[str, str, str]) -> Iterator[S
         return
 
     def build_plan(leader: Leader) -> Plan:
-        return provision_slice.decide.decide(_observe_pod(deps, leader, now), now)
+        return provision_slice.decide.decide(_observe_pod(deps, leader, now)[1], now)
 
     for leader in leaders:
         unit = leader.kind.find_unit(leader.demand)
@@ -135,11 +137,11 @@ def _explain_pods(deps: Dependencies, owner: tuple[str, str, str]) -> Iterator[S
             yield explain.explain_step(step, True, partial(build_plan, leader), leader.demand.name)
 
 
-def _observe_pod(deps: Dependencies, leader: Leader, now: datetime) -> Observed:
+def _observe_pod(deps: Dependencies, leader: Leader, now: datetime) -> tuple[SliceWork, Observed]:
     """What provision_slice observes about a Pod that waits, on a resync. Raises `CallError`."""
     fields = _build_fields(deps, waiting.build_message(leader, now), now)
     work = SliceWork(**fields, leader=leader, about=leader.demand.raw)
-    return provision_slice.observe.observe(work)
+    return work, provision_slice.observe.observe(work)
 
 
 def _explain_slices(deps: Dependencies, namespace: str, name: str) -> Iterator[StepExplanation]:
@@ -181,17 +183,20 @@ def explain_pod(deps: Dependencies, namespace: str, name: str) -> UnitExplanatio
         return _build_of_pod(pod, why)
     _check_provider(deps)
     held = "is held by the scheduler until its gang is complete, and " if is_held(pod) else ""
-    words = ["waits for a slice"]
+    words, of_class = ["waits for a slice"], list[ClassExplanation | None]()
 
     def build_plan() -> Plan:
-        observed = _observe_pod(deps, leader, now)
+        work, observed = _observe_pod(deps, leader, now)
         plan = provision_slice.decide.decide(observed, now)
         words.insert(0, _describe(observed, plan))
+        if isinstance(observed, ObservedPod):
+            of_class.append(explain_class(work.provider, observed, now))
         return plan
 
     is_swept = leader.kind.is_always_on or quotas.lists_all(cluster)
     answer = explain.explain_step(provision_slice.STEP.name, is_swept, build_plan, name)
-    return _build_of_pod(pod, f"{held}{words[0]}", answer)
+    explained = _build_of_pod(pod, f"{held}{words[0]}", answer)
+    return replace(explained, of_class=next(iter(of_class), None))
 
 
 def _build_of_pod(pod: Document, why: str, *steps: StepExplanation) -> UnitExplanation:
@@ -273,6 +278,7 @@ def to_document(explanation: UnitExplanation) -> dict[str, Any]:
         explanation.subject: explanation.name,
         **(of_jobset if explanation.subject == JOBSET else {}),
         "cause": explanation.cause,
+        **({"class": explanation.of_class.to_document()} if explanation.of_class else {}),
         "steps": [
             {"about": answer.about or None, **explain.step_document(answer)}
             for answer in explanation.steps

@@ -112,6 +112,10 @@ def print_unit_explanation(explanation: UnitExplanation, form: Format) -> None:
         print_json(explain_unit.to_document(explanation))
         return
     print_paragraph(explanation.cause)
+    if explanation.of_class is not None:
+        print_paragraph(explanation.of_class.summary)
+        rows = (((one, state), (words,)) for one, state, words in explanation.of_class.candidates)
+        print_rows(("CANDIDATE", "STATE"), rows, "\n")
     for group in explanation.groups:
         print_paragraph(f"To see whether the slice is Ready: kubectl tng explain {group}")
     # Below the rows of several Pods and slices, each note is printed, also the one in the cause.

@@ -22,6 +22,7 @@ from shared.node_groups.node_group import AnyGroup, NodeGroup, resource_name
 from shared.node_groups.resources import machine_of
 from shared.node_groups.status import Type
 from shared.ports.errors import CallError
+from shared.slices.provider import ASKED_AT
 
 GONE_SINCE = timedelta(days=1)
 """The time range for a group that no longer exists."""
@@ -53,12 +54,15 @@ def build_timeline(deps: Dependencies, request: TimelineRequest) -> Timeline:
     cluster_id = cluster.get_cluster_id()
     raw = cluster.find_group(request.namespace, request.name)
     group = node_group.parse(raw, cluster_id) if raw is not None else None
-    created = None
+    created = begin = None
     if group is not None:
-        created = guess_time(group.raw["metadata"].get("creationTimestamp"))
+        metadata = group.raw["metadata"]
+        asked = read_mapping(metadata, "annotations").get(ASKED_AT)
+        times = map(guess_time, (metadata.get("creationTimestamp"), asked))
         # The API server's clock may differ from Cloud Logging's.
-        created = created - CLOCKS_DIFFER_BY if created is not None else None
-    since = request.since or created or request.until - GONE_SINCE
+        created, begin = (one and one - CLOCKS_DIFFER_BY for one in times)
+        begin = min(filter(None, (created, begin)), default=None)
+    since = request.since or begin or request.until - GONE_SINCE
     if created is not None and created < since:
         say("Chip-hours count only VMs that were created in this time range, not earlier ones.")
     known = group.resource_name if group is not None else ""
@@ -67,10 +71,12 @@ def build_timeline(deps: Dependencies, request: TimelineRequest) -> Timeline:
         f'timestamp>="{render_time(since)}"\n'
         f'timestamp<="{request.until.isoformat()}"\n'
         f"((\n{from_functions(deps.settings)}\n"
-        f'jsonPayload.group="{request.key}"\n) OR (\n{OF_COMPUTE}\n{about_slice(name)}\n))'
+        f'(jsonPayload.group="{request.key}" OR jsonPayload.slice="{request.name}")\n'
+        f") OR (\n{OF_COMPUTE}\n{about_slice(name)}\n))"
     )
     projects = find_projects(deps.settings) | {deps.settings.pubsub_project}
-    entries = list(read_entries(deps, projects, query))
+    found = read_entries(deps, projects, query)
+    entries = [one for one in found if _has_its_name(one, request)]
     uid = group.uid if group is not None else _find_last_uid(entries)
     name = resource_name(cluster_id, request.name, uid) if uid else ""
     own = [entry for entry in entries if _is_about(entry, name, uid)]
@@ -94,6 +100,16 @@ def build_timeline(deps: Dependencies, request: TimelineRequest) -> Timeline:
     return read_timeline(request.key, name, chips, own, events, request.until, ready, again)
 
 
+def _has_its_name(entry: Mapping[str, Any], request: TimelineRequest) -> bool:
+    """Whether a line is of the group, or says which candidate of a class was asked for it as the slice
+    of a Pod, or that none was."""
+    line = read_mapping(entry, "jsonPayload")
+    if not line or line.get("group") == request.key:
+        return True
+    is_try = line.get("candidate") or line.get("decision") == "Exhausted"
+    return bool(is_try) and str(line.get("pod")).startswith(f"{request.namespace}/")
+
+
 def _find_last_uid(entries: Sequence[Mapping[str, Any]]) -> str:
     """The uid of the last group of this name: it is the trace of the lines about it."""
     for entry in reversed(entries):
@@ -104,10 +120,13 @@ def _find_last_uid(entries: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _is_about(entry: Mapping[str, Any], name: str, uid: str) -> bool:
-    """Whether an entry is about this group, not about an older one of its name."""
+    """Whether an entry is about this group, not about an older one of its name. The candidates are those
+    of all."""
     if "protoPayload" in entry:
         found = _NAME.search(str(read_mapping(entry, "protoPayload").get("resourceName", "")))
         return found is not None and found[1] == name
+    if "group" not in read_mapping(entry, "jsonPayload"):
+        return True
     trace = str(entry.get("trace", "")).rpartition("/traces/")[2]
     return not trace or trace == uid.replace("-", "")
 

@@ -177,7 +177,7 @@ def plan_refused_call(
         return replace(plan, first=(update, *plan.first))
     words = {"candidate": place.key, "size": desired.size, "next_": next_place.key}
     event = create_or_release.NEXT_CANDIDATE.render(
-        observed.wording, {**words, "refusal": _cut(error.message)}
+        observed.wording, {**words, "refusal": cut_words(error.message)}
     )
     after = _build_resyncs([observed.leader], now)
     first: tuple[Action, ...] = (update, Emit(event), *_emit_on_owner(observed, event))
@@ -203,7 +203,7 @@ def _describe_candidates(observed: observe.ObservedPod, now: datetime) -> dict[s
         for one in of.refusals
         if one.shape == shape and one.candidate in keys and one.until > now
     ]
-    refusals = (f"{one.candidate}: {_cut(one.message)}" for one in known)
+    refusals = (f"{one.candidate}: {cut_words(one.message)}" for one in known)
     until = min((one.until for one in known), default=now)
     words = {
         "class_": of.shown,
@@ -216,10 +216,10 @@ def _describe_candidates(observed: observe.ObservedPod, now: datetime) -> dict[s
     record = next((one for one in move.changes if isinstance(one, candidates.RecordRefusal)), None)
     refusal = record.message if record else "the class does not have it any more"
     moved = {"candidate": existing.place.key, "next_": move.place.key}
-    return {**words, **moved, "refusal": _cut(refusal)}
+    return {**words, **moved, "refusal": cut_words(refusal)}
 
 
-def _cut(message: str) -> str:
+def cut_words(message: str) -> str:
     """The beginning of a message without resource and advice, because Events are short."""
     text = _drop_advice(_RESOURCE.sub("", message))
     return text if len(text) <= _MAX_WORDS else f"{text[:_MAX_WORDS]}..."

@@ -80,7 +80,7 @@ class UpdateClass:
         raise StaleObservation(f"{self.of.shown} was changed at the same time, or deleted")
 
     def describe(self) -> str:
-        said = (f"{type(one).__name__.lower()} {one.place.key}" for one in self.changes)
+        said = (f"{one.verb} {one.place.key}" for one in self.changes)
         return f"{', '.join(said)} in the status of {self.of.shown}"
 
 

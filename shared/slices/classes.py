@@ -215,6 +215,19 @@ def _parse_refusals(status: Document) -> Iterator[Refusal]:
             yield Refusal(candidate, shape, reason, message, since, until, asked_by)
 
 
+_BY_TEMPLATE = f"annotation {TEMPLATE_ANNOTATION}"
+
+
+def find_naming(demand: Demand) -> tuple[str, str]:
+    """Where a Pod names the class of its slice, and the name; both are empty if it gets the default."""
+    named = (
+        (f"annotation {CLASS_ANNOTATION}", demand.annotations.get(CLASS_ANNOTATION)),
+        (f"nodeSelector {COMPUTE_CLASS}", demand.selector.get(COMPUTE_CLASS)),
+        (_BY_TEMPLATE, demand.annotations.get(TEMPLATE_ANNOTATION)),
+    )
+    return next(((where, name) for where, name in named if name), ("", ""))
+
+
 def find_class(
     demand: Demand,
     classes: Iterable[SliceClass],
@@ -229,24 +242,22 @@ def find_class(
     or if it does not serve the Pod.
     """
     by_name = {one.name: one for one in classes}
-    template = demand.annotations.get(TEMPLATE_ANNOTATION, "")
-    selected = demand.selector.get(COMPUTE_CLASS, "")
-    if selected and is_gke:
+    if demand.selector.get(COMPUTE_CLASS) and is_gke:
         raise InputError(
             f"the Pod's nodeSelector {COMPUTE_CLASS} wakes the autoscaler of GKE: it must be taken "
             f"out, and the {CLASS_KIND} be named by the annotation {CLASS_ANNOTATION}"
         )
-    name = demand.annotations.get(CLASS_ANNOTATION, "") or selected
-    found = by_name.get(name or template)
-    if not name and template:
-        found = find_legacy(template) or found
+    where, name = find_naming(demand)
+    found = by_name.get(name)
+    if where == _BY_TEMPLATE:
+        found = find_legacy(name) or found
     elif not name:
         fitting = (one for one in by_name.values() if not one.find_violation(demand, is_gke=is_gke))
         defaults = [one for one in fitting if one.is_default]
         newest = max(defaults, key=lambda one: (one.created, one.name), default=None)
         found = newest or find_legacy("")
-    if found is None and (name or template):
-        raise InputError(f"the Pod names the {CLASS_KIND} {name or template}, which does not exist")
+    if found is None and name:
+        raise InputError(f"the Pod names the {CLASS_KIND} {name}, which does not exist")
     if found is None:
         raise InputError(
             f"the Pod names no {CLASS_KIND} by the annotation {CLASS_ANNOTATION}, and no default one "

@@ -172,21 +172,29 @@ def list_desired(
     """The class of a Pod's slice, and the slice at each of its candidates that fit the Pod, of which
     there is at least one. Raises `InputError`."""
     cls = find_class(demand, classes, provider.find_legacy_class, is_gke=provider.is_gke)
+    found, errors = list_offers(provider, demand, unit, cls)
+    if found:
+        return cls, found
+    if len({*errors.values()}) == 1:
+        raise InputError(next(iter(errors.values())))
+    listed = "; ".join(f"{place.key}: {text}" for place, text in errors.items())
+    raise InputError(f"none of the {len(errors)} candidates of {cls.shown} fits the Pod: {listed}")
+
+
+def list_offers(
+    provider: Provider, demand: Demand, unit: Unit, cls: SliceClass
+) -> tuple[tuple[DesiredSlice, ...], dict[Place, str]]:
+    """The slice at each candidate of a class that fits a Pod, and why the others do not fit."""
     found: list[DesiredSlice] = []
-    errors: dict[str, str] = {}
+    errors: dict[Place, str] = {}
     for place in list_places(demand, cls):
         try:
             if not cls.is_legacy:
                 check_place(demand, place)
             found.append(provider.build_desired(demand, unit, cls, place))
         except InputError as error:
-            errors[place.key] = str(error)
-    if found:
-        return cls, tuple(found)
-    if len({*errors.values()}) == 1:
-        raise InputError(next(iter(errors.values())))
-    listed = "; ".join(f"{key}: {text}" for key, text in errors.items())
-    raise InputError(f"none of the {len(errors)} candidates of {cls.shown} fits the Pod: {listed}")
+            errors[place] = str(error)
+    return tuple(found), errors
 
 
 def short_hash(content: Any) -> str:

@@ -3,20 +3,35 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from local.base.http import Response
-from local.cloud.simulation import Options
+from local.cloud.simulation import PROJECT, Options
+from shared.base.reasons import Reason, find_advice
 from shared.settings import GKE, TPU_NODE_GROUP
+from shared.slices.classes import CLASS_ANNOTATION
 from shared.slices.units import Unit
-from tests.faults.jobsets import SETTINGS, post, prepare, running, slices
+from tests.faults.jobsets import CANDIDATES as CLASS_CANDIDATES
+from tests.faults.jobsets import (
+    FREE,
+    FULL,
+    RESERVED,
+    SETTINGS,
+    make_class,
+    post,
+    prepare,
+    running,
+    slices,
+)
 from tests.stories import workload_objects as objects
-from tests.stories.jobsets import NAME, OPTIONS, PODS, delete, pods, until
+from tests.stories.jobsets import NAME, OPTIONS, PODS, apply, are_running, delete, pods, until
 from tests.support import jobset_objects
 from tests.support.builders import merge
+from tests.support.class_specs import CLASSES
 from tests.support.harness import Harness
 from tests.unit.replay.tool import ALONE, Tool
 
@@ -327,6 +342,120 @@ def test_the_limit_of_a_namespace_is_explained_with_the_slice_that_waits_for_it(
         }
         for (first, number), (second, _) in (units, units[::-1])
     ]
+
+
+SPOT = {"zone": FREE, "provisioningModel": "SPOT"}
+HERE = [
+    f"{PROJECT}:{key}"
+    for key in (f"{FULL}/STANDARD", f"{RESERVED}/RESERVATION_BOUND/small", f"{FREE}/SPOT")
+]
+FIELDS = {
+    "machineType": "ct6e-standard-4t",
+    "topology": "2x2",
+    "reason": "QuotaExceeded",
+    "since": "2026-01-01T00:00:00Z",
+}
+WORDS = "QuotaExceeded since 00:00 UTC: no quota. The next try is at 00:05 UTC"
+MISSING = "the Pod selects cloud.google.com/gke-spot"
+ON_SPOT = {"nodeSelector": {"cloud.google.com/gke-spot": "true"}}
+DEFAULT = "the newest default that serves the Pod"
+
+
+def refused(number: int, until: str = "00:05:00", **more: str) -> dict[str, str]:
+    """What the status of the class remembers of a candidate."""
+    words = f"projects/p/zones/z/instanceGroupManagers/tng-x: no quota. {find_advice(Reason.QUOTA_EXCEEDED)}"
+    return {
+        "candidate": HERE[number],
+        **FIELDS,
+        "message": words,
+        "until": f"2026-01-01T{until}Z",
+        **more,
+    }
+
+
+States = list[tuple[str, str]]
+CLASSES_OF: dict[str, tuple[dict[str, Any], dict[str, Any], str, str, States]] = {
+    "none has refused": ({}, {}, DEFAULT, "Creating", [("next", ""), ("open", ""), ("open", "")]),
+    "its slices have waited": ({"waits": {"median": "4m", "p90": "9m"}}, {}, f"{DEFAULT}; the last slices of this class waited 4m (median), 9m (90th percentile)", "Creating", [("next", ""), ("open", ""), ("open", "")]),
+    "it is named": ({}, {"metadata": {"annotations": {CLASS_ANNOTATION: "v6e"}}}, f"named by the Pod's annotation {CLASS_ANNOTATION}", "Creating", [("next", ""), ("open", ""), ("open", "")]),
+    "the first has refused": ({"refusals": [refused(0)]}, {}, DEFAULT, "Creating", [("refused", WORDS), ("next", ""), ("open", "")]),
+    "its refusal has ended": ({"refusals": [refused(0, "00:00:01")]}, {}, DEFAULT, "Creating", [("next", ""), ("open", ""), ("open", "")]),
+    "another shape was refused": ({"refusals": [refused(0, topology="4x4")]}, {}, DEFAULT, "Creating", [("next", ""), ("open", ""), ("open", "")]),
+    "another slice asks": ({"refusals": [refused(0, askedBy="team/a")]}, {}, DEFAULT, "Creating", [("claimed", "by team/a; others may ask it at 00:05 UTC"), ("next", ""), ("open", "")]),
+    "all have refused": ({"refusals": [refused(number) for number in range(3)]}, {}, DEFAULT, "Exhausted", [("refused", WORDS)] * 3),
+    "the Pod selects Spot": ({}, {"spec": ON_SPOT}, DEFAULT, "Creating", [("skipped", MISSING), ("skipped", MISSING), ("next", "")]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CLASSES_OF)
+def test_the_class_of_a_pod_is_explained_with_each_candidate(case: str) -> None:
+    status, template, why, outcome, states = CLASSES_OF[case]
+    tool = make_tool(TPU_NODE_GROUP, alone=True)
+    make_class(tool.harness, [*CLASS_CANDIDATES[:2], SPOT])
+    tool.harness.simulation.admin("PATCH", f"{CLASSES}/v6e/status", {"status": status}, **MERGE)
+    jobset = jobset_objects.small_jobset()
+    (job,) = jobset["spec"]["replicatedJobs"]
+    job["template"]["spec"]["template"] = merge(job["template"]["spec"]["template"], template)
+    apply(tool.harness, jobset)
+    tool.harness.run_for(timedelta(seconds=10))
+    (pod,) = pods(tool.harness)
+    name = f"default/{pod['metadata']['name']}"
+    explained = tool.json("explain", name, "--pod")
+    found = explained["class"]
+    assert found["summary"] == f"The slice is of TPUSliceClass v6e, {why}."
+    assert [tuple(one.values()) for one in found["candidates"]] == [
+        (key, *state) for key, state in zip(HERE, states, strict=True)
+    ]
+    assert [one["outcome"] for one in explained["steps"]] == [outcome]
+    lines = tool.run("explain", name, "--pod").stdout.splitlines()
+    assert lines[1] == found["summary"]
+    assert [line.split()[:2] for line in lines[3:5]] == [
+        ["CANDIDATE", "STATE"],
+        [HERE[0], states[0][0]],
+    ]
+
+
+def test_a_slice_is_followed_from_candidate_to_candidate() -> None:
+    """At each time the explanation of the Pod says what the step does next; the timeline has all tries."""
+    tool = make_tool(TPU_NODE_GROUP, alone=False)
+    make_class(tool.harness, giveUpAfter="30s")
+    apply(tool.harness, jobset_objects.jobset())
+    tool.harness.run_for(timedelta(seconds=5))
+    tries: list[list[str]] = []
+
+    def follow() -> bool:
+        """Note the states of the candidates when they have changed."""
+        name = min(pod["metadata"]["name"] for pod in pods(tool.harness))
+        explained = tool.json("explain", f"default/{name}", "--pod")
+        if "class" in explained:
+            states = [one["state"] for one in explained["class"]["candidates"]]
+            is_due = explained["steps"][0]["outcome"] == "NextCandidate"
+            assert is_due == ({"next", "asked now"} <= {*states})
+            tries.extend([states] if [states] != tries[-1:] else [])
+        return are_running(tool.harness)
+
+    until(tool.harness, follow)
+    asked = [states.index("asked now") for states in tries if "asked now" in states]
+    assert ({*asked}, asked) == ({0, 1, 2}, sorted(asked))
+    assert ["refused", "refused", "asked now"] in tries
+    at = f"{PROJECT}:{FREE}/STANDARD"
+    group = tool.json("explain", f"default/{NAME}")
+    assert (group["class"], group["candidate"]) == ("v6e", at)
+    assert any(f"TPUSliceClass v6e, at the candidate {at}" in text for text in group["summary"])
+    lines = tool.run("timeline", f"default/{NAME}").stdout.splitlines()
+    said = [re.split(r"  +|; ", line)[1:4] for line in lines if "  provision_slice  " in line]
+    reserved = f"{RESERVED}/RESERVATION_BOUND/small"
+    assert said == [
+        ["provision_slice", what, f"[{PROJECT}:{text}"]
+        for what, text in (
+            ("Creating", f"{FULL}/STANDARD"),
+            ("NextCandidate", f"{FULL}/STANDARD refuses (Waited)"),
+            ("Creating", reserved),
+            ("NextCandidate", f"{reserved} refuses (ReservationFull)"),
+            ("Creating", f"{FREE}/STANDARD"),
+        )
+    ]
+    assert "provision_slice" not in tool.run("timeline", f"other/{NAME}").stdout
 
 
 @pytest.mark.parametrize(
