@@ -93,7 +93,7 @@ class Explanation:
     hour. ``observed``: when each step, and the sweep, last succeeded, by the log; ``failed``: what has
     failed since; ``log_error``: why the log could not be read. ``overdue``: the steps that have not
     answered a resync, and since when. ``events`` are the newest first; ``events_error`` says why there
-    are none. ``slice_class`` and ``candidate`` are those by which it was created as a slice, if any.
+    are none. ``of_class``: class and candidate of a slice.
     """
 
     group: AnyGroup
@@ -109,8 +109,7 @@ class Explanation:
     overdue: Mapping[str, datetime]
     events: Sequence[Mapping[str, Any]]
     events_error: str = ""
-    slice_class: str = ""
-    candidate: str = ""
+    of_class: tuple[str, str] = ("", "")
 
     @property
     def ready(self) -> Condition | None:
@@ -159,10 +158,11 @@ def explain(deps: Dependencies, namespace: str, name: str) -> Explanation:
     events.sort(key=find_time_of, reverse=True)
     swept = topics, decide.is_settled(group, known), next_resync
     runs = observed, failed, log_error
-    found_slice = read_slice(group.raw, now)
-    place = found_slice.place if found_slice else None
-    of_class = found_slice.class_name if found_slice else "", place.key if place else ""
-    return Explanation(group, known, now, *swept, steps, *runs, overdue, events, error, *of_class)
+    found_as = read_slice(group.raw, now)
+    of_class = (
+        (found_as.class_name, found_as.place.key) if found_as and found_as.place else ("", "")
+    )
+    return Explanation(group, known, now, *swept, steps, *runs, overdue, events, error, of_class)
 
 
 def find_time_of(event: Mapping[str, Any]) -> datetime:
@@ -360,6 +360,7 @@ def summarize(explanation: Explanation) -> Iterator[str]:
     if ready is not None and not ready.is_true:
         subject += f" ({ready.reason})"
     moment, changed = explanation.next_resync, explanation.changed
+    class_name, candidate = explanation.of_class
     missed = [one for one in explanation.steps if one.missed]
     retries = [
         f"{one.step} has failed since {one.since:%H:%M} UTC and is retried: {one.message}"
@@ -378,12 +379,10 @@ def summarize(explanation: Explanation) -> Iterator[str]:
     elif ready is None:
         yield f"{subject}: no step has written its status yet."
     else:
-        yield from _describe_cause(subject, ready, has_class=bool(explanation.slice_class))
-    if explanation.slice_class:
-        yield (
-            f"It is a slice of TPUSliceClass {explanation.slice_class}, at the candidate "
-            f"{explanation.candidate}. All candidates: kubectl tng explain NAMESPACE/POD --pod"
-        )
+        yield from _describe_cause(subject, ready, has_class=bool(class_name))
+    if class_name:
+        hint = "All candidates: kubectl tng explain NAMESPACE/POD --pod"
+        yield f"It is a slice of TPUSliceClass {class_name}, at the candidate {candidate}. {hint}"
     yield from retries
     if moment is None:
         yield "The sweep triggers nothing within an hour: check this machine's clock."
@@ -401,8 +400,7 @@ def summarize(explanation: Explanation) -> Iterator[str]:
 
 
 def _describe_cause(subject: str, ready: Condition, *, has_class: bool) -> Iterator[str]:
-    """The cause, then what to do, unless another candidate of a class is asked. A long detail follows in
-    the conditions."""
+    """The cause, then what to do, unless a class does it. A long detail follows in the conditions."""
     message, meaning = ready.message, find_advice(ready.reason)
     cause, _, advice = meaning.partition(". ")
     detail = message.replace(meaning, "").strip()
@@ -451,15 +449,14 @@ def to_document(explanation: Explanation) -> dict[str, Any]:
         kind: {**vars(condition), "type": str(kind), "since": render_time(condition.since)}
         for kind, condition in explanation.known.conditions.items()
     }
-    ready = conditions.get(Type.READY)
+    ready, of = conditions.get(Type.READY), explanation.of_class
     return {
         "group": group.key,
         "uid": group.uid,
         "resourceName": group.resource_name,
         "deleting": render_time(group.deleting) if group.deleting else None,
         "summary": [text for text in summarize(explanation) if text],
-        **({"class": explanation.slice_class} if explanation.slice_class else {}),
-        **({"candidate": explanation.candidate} if explanation.slice_class else {}),
+        **({"class": dict(zip(("name", "candidate"), of, strict=True))} if of[0] else {}),
         "ready": {**ready, "meaning": find_advice(str(ready["reason"]))} if ready else None,
         "conditions": list(conditions.values()),
         "sweep": {

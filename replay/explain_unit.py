@@ -1,7 +1,7 @@
 """Explain what both steps of slices would do now, for the Pods and slices of a JobSet or one Pod."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -14,7 +14,7 @@ from replay import explain
 from replay.dependencies import Dependencies
 from replay.errors import ReplayError
 from replay.explain import StepExplanation
-from replay.explain_class import ClassExplanation, explain_class
+from replay.explain_class import explain_class
 from shared.base.documents import Document, read_mapping, read_mappings, read_text
 from shared.base.environment import SettingsError
 from shared.base.fields import count
@@ -51,7 +51,7 @@ class UnitExplanation:
     steps: tuple[StepExplanation, ...] = ()
     state: str = ""
     groups: tuple[str, ...] = ()
-    of_class: ClassExplanation | None = None
+    of_class: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def is_whole(self) -> bool:
@@ -183,20 +183,19 @@ def explain_pod(deps: Dependencies, namespace: str, name: str) -> UnitExplanatio
         return _build_of_pod(pod, why)
     _check_provider(deps)
     held = "is held by the scheduler until its gang is complete, and " if is_held(pod) else ""
-    words, of_class = ["waits for a slice"], list[ClassExplanation | None]()
+    words, of_class = ["waits for a slice"], dict[str, Any]()
 
     def build_plan() -> Plan:
         work, observed = _observe_pod(deps, leader, now)
         plan = provision_slice.decide.decide(observed, now)
         words.insert(0, _describe(observed, plan))
         if isinstance(observed, ObservedPod):
-            of_class.append(explain_class(work.provider, observed, now))
+            of_class.update(explain_class(work.provider, observed, now))
         return plan
 
     is_swept = leader.kind.is_always_on or quotas.lists_all(cluster)
     answer = explain.explain_step(provision_slice.STEP.name, is_swept, build_plan, name)
-    explained = _build_of_pod(pod, f"{held}{words[0]}", answer)
-    return replace(explained, of_class=next(iter(of_class), None))
+    return replace(_build_of_pod(pod, f"{held}{words[0]}", answer), of_class=of_class)
 
 
 def _build_of_pod(pod: Document, why: str, *steps: StepExplanation) -> UnitExplanation:
@@ -278,7 +277,7 @@ def to_document(explanation: UnitExplanation) -> dict[str, Any]:
         explanation.subject: explanation.name,
         **(of_jobset if explanation.subject == JOBSET else {}),
         "cause": explanation.cause,
-        **({"class": explanation.of_class.to_document()} if explanation.of_class else {}),
+        **({"class": explanation.of_class} if explanation.of_class else {}),
         "steps": [
             {"about": answer.about or None, **explain.step_document(answer)}
             for answer in explanation.steps

@@ -112,9 +112,10 @@ def print_unit_explanation(explanation: UnitExplanation, form: Format) -> None:
         print_json(explain_unit.to_document(explanation))
         return
     print_paragraph(explanation.cause)
-    if explanation.of_class is not None:
-        print_paragraph(explanation.of_class.summary)
-        rows = (((one, state), (words,)) for one, state, words in explanation.of_class.candidates)
+    if explanation.of_class:
+        print_paragraph(explanation.of_class["summary"])
+        found = (one.values() for one in explanation.of_class["candidates"])
+        rows = (((candidate, state), (words,)) for candidate, state, words in found)
         print_rows(("CANDIDATE", "STATE"), rows, "\n")
     for group in explanation.groups:
         print_paragraph(f"To see whether the slice is Ready: kubectl tng explain {group}")

@@ -171,12 +171,10 @@ class _Reader:
         calls = counted if isinstance(counted, Mapping) else {}
         note = f": {line['note']}" if line.get("note") else ""
         refusal = f" refuses ({line['refusal']})" if line.get("refusal") else ""
-        place = f"{line['candidate']}{refusal}" if line.get("candidate") else ""
+        place = f"{line['candidate']}{refusal}; " if line.get("candidate") else ""
         counts = "calls: " + ", ".join(f"{_number(calls[key]):.0f} {key}" for key in calls)
-        why = f"{line.get('trigger', 'a message')}{note}"
-        said = "; ".join(
-            part for part in (place, why, counts, f"{took.total_seconds():.1f} s") if part
-        )
+        why = f"{place}{line.get('trigger', 'a message')}{note}"
+        said = "; ".join(part for part in (why, counts, f"{took.total_seconds():.1f} s") if part)
         is_bad = bool(line.get("left_undone")) or decision in ("Crashed", "Poison", "TryAgain")
         self.spans.append(Span(STEP, step, decision, at - took, at, said, is_bad))
         again = self.decide_again(line) if self.decide_again is not None else None

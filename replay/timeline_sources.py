@@ -54,15 +54,15 @@ def build_timeline(deps: Dependencies, request: TimelineRequest) -> Timeline:
     cluster_id = cluster.get_cluster_id()
     raw = cluster.find_group(request.namespace, request.name)
     group = node_group.parse(raw, cluster_id) if raw is not None else None
-    created = begin = None
+    created = None
     if group is not None:
         metadata = group.raw["metadata"]
         asked = read_mapping(metadata, "annotations").get(ASKED_AT)
         times = map(guess_time, (metadata.get("creationTimestamp"), asked))
+        created = min(filter(None, times), default=None)
         # The API server's clock may differ from Cloud Logging's.
-        created, begin = (one and one - CLOCKS_DIFFER_BY for one in times)
-        begin = min(filter(None, (created, begin)), default=None)
-    since = request.since or begin or request.until - GONE_SINCE
+        created = created - CLOCKS_DIFFER_BY if created is not None else None
+    since = request.since or created or request.until - GONE_SINCE
     if created is not None and created < since:
         say("Chip-hours count only VMs that were created in this time range, not earlier ones.")
     known = group.resource_name if group is not None else ""
@@ -75,11 +75,10 @@ def build_timeline(deps: Dependencies, request: TimelineRequest) -> Timeline:
         f") OR (\n{OF_COMPUTE}\n{about_slice(name)}\n))"
     )
     projects = find_projects(deps.settings) | {deps.settings.pubsub_project}
-    found = read_entries(deps, projects, query)
-    entries = [one for one in found if _has_its_name(one, request)]
+    entries = list(read_entries(deps, projects, query))
     uid = group.uid if group is not None else _find_last_uid(entries)
     name = resource_name(cluster_id, request.name, uid) if uid else ""
-    own = [entry for entry in entries if _is_about(entry, name, uid)]
+    own = [one for one in entries if _is_about(one, name, uid) or _is_try(one, request)]
     if not own and group is None:
         raise ReplayError(
             f"there is no TPUNodeGroup {request.key}, and Cloud Logging has no entry about one of "
@@ -100,35 +99,32 @@ def build_timeline(deps: Dependencies, request: TimelineRequest) -> Timeline:
     return read_timeline(request.key, name, chips, own, events, request.until, ready, again)
 
 
-def _has_its_name(entry: Mapping[str, Any], request: TimelineRequest) -> bool:
-    """Whether a line is of the group, or says which candidate of a class was asked for it as the slice
-    of a Pod, or that none was."""
-    line = read_mapping(entry, "jsonPayload")
-    if not line or line.get("group") == request.key:
-        return True
-    is_try = line.get("candidate") or line.get("decision") == "Exhausted"
-    return bool(is_try) and str(line.get("pod")).startswith(f"{request.namespace}/")
-
-
 def _find_last_uid(entries: Sequence[Mapping[str, Any]]) -> str:
     """The uid of the last group of this name: it is the trace of the lines about it."""
     for entry in reversed(entries):
         trace = str(entry.get("trace", "")).rpartition("/traces/")[2]
-        if re.fullmatch("[0-9a-f]{32}", trace):
+        is_of_group = "slice" not in read_mapping(entry, "jsonPayload")
+        if is_of_group and re.fullmatch("[0-9a-f]{32}", trace):
             return str(UUID(trace))
     return ""
 
 
 def _is_about(entry: Mapping[str, Any], name: str, uid: str) -> bool:
-    """Whether an entry is about this group, not about an older one of its name. The candidates are those
-    of all."""
+    """Whether an entry is about this group, not about an older one of its name."""
     if "protoPayload" in entry:
         found = _NAME.search(str(read_mapping(entry, "protoPayload").get("resourceName", "")))
         return found is not None and found[1] == name
-    if "group" not in read_mapping(entry, "jsonPayload"):
-        return True
     trace = str(entry.get("trace", "")).rpartition("/traces/")[2]
-    return not trace or trace == uid.replace("-", "")
+    is_own = not trace or trace == uid.replace("-", "")
+    return is_own and "slice" not in read_mapping(entry, "jsonPayload")
+
+
+def _is_try(entry: Mapping[str, Any], request: TimelineRequest) -> bool:
+    """Whether a line says which candidate was asked for the slice of a Pod, or that none was: it may be
+    about an older group of the same name."""
+    line = read_mapping(entry, "jsonPayload")
+    is_try = "candidate" in line or line.get("decision") == "Exhausted"
+    return is_try and str(line.get("pod")).startswith(f"{request.namespace}/")
 
 
 def _find_chips(group: AnyGroup | None, entries: Sequence[Mapping[str, Any]]) -> int:

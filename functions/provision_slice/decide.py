@@ -122,15 +122,13 @@ def _plan_pod(observed: observe.ObservedPod | observe.ObservedImpossible, now: d
         "user": next(iter(observed.users), ""),
         "conflict": "",
         "failure": "",
-        "waits": "",
         **_describe_candidates(observed, now),
     }
     if isinstance(existing, NameConflict):
         words |= {"name": existing.name, "conflict": existing.description}
     elif isinstance(existing, Slice):
-        # What is said of a group's reason is advice to who creates a group: here a class does.
-        is_of_class = bool(existing.class_name)
-        failure = _drop_advice(existing.message) if is_of_class else existing.message
+        # The advice for the reason is for people who create groups: here a class does.
+        failure = cut_words(existing.message) if existing.class_name else existing.message
         words |= {"name": existing.name, "failure": failure}
         start = find_wait_start(observed.leader.demand)
         situation = replace(
@@ -196,7 +194,7 @@ def _describe_candidates(observed: observe.ObservedPod, now: datetime) -> dict[s
     """The words of Events about candidates."""
     of, move, existing = observed.of, observed.move, observed.existing
     if of is None:
-        return {}
+        return {"waits": ""}
     shape, keys = observed.desired.shape, [one.key for one in observed.eligible]
     known = [
         one
@@ -221,12 +219,7 @@ def _describe_candidates(observed: observe.ObservedPod, now: datetime) -> dict[s
 
 def cut_words(message: str) -> str:
     """The beginning of a message without resource and advice, because Events are short."""
-    text = _drop_advice(_RESOURCE.sub("", message))
-    return text if len(text) <= _MAX_WORDS else f"{text[:_MAX_WORDS]}..."
-
-
-def _drop_advice(text: str) -> str:
-    """A message without the advice for reasons of candidates, and what follows it."""
+    text = _RESOURCE.sub("", message)
     for reason in candidates.REFUSALS:
         text = text.partition(find_advice(reason)[:40])[0].rstrip(". ")
-    return text
+    return text if len(text) <= _MAX_WORDS else f"{text[:_MAX_WORDS]}..."

@@ -80,8 +80,8 @@ class UpdateClass:
         raise StaleObservation(f"{self.of.shown} was changed at the same time, or deleted")
 
     def describe(self) -> str:
-        said = (f"{one.verb} {one.place.key}" for one in self.changes)
-        return f"{', '.join(said)} in the status of {self.of.shown}"
+        places = ", ".join(one.place.key for one in self.changes)
+        return f"update what the status of {self.of.shown} has about {places}"
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ slice that has claimed the next try asks, until it is granted or refused, or the
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import ClassVar
 
 from shared.base.reasons import Reason
 from shared.frame.plan import StaleObservation
@@ -42,8 +41,6 @@ class _Change:
     place: Place
     shape: Shape
     asker: str
-    verb: ClassVar[str]
-    """What the change does, for messages."""
 
     def find(self, refusals: Refusals) -> Refusal | None:
         """What is remembered of the candidate for the shape."""
@@ -63,7 +60,6 @@ class RecordRefusal(_Change):
 
     reason: str
     message: str
-    verb = "record the refusal of"
 
     def change(self, refusals: Refusals, now: datetime) -> Refusals:
         """The refusals with this one."""
@@ -81,7 +77,6 @@ class ClaimCandidate(_Change):
     """The slice is about to ask a candidate. Nothing changes if that has not refused before."""
 
     give_up_after: timedelta
-    verb = "claim"
 
     def change(self, refusals: Refusals, now: datetime) -> Refusals:
         """The refusals with the claim. Raises `StaleObservation` if another slice was faster."""
@@ -97,8 +92,6 @@ class ClaimCandidate(_Change):
 @dataclass(frozen=True)
 class Forget(_Change):
     """The slice was granted by the candidate: if it had claimed it, all may ask it again."""
-
-    verb = "forget the claim of"
 
     def change(self, refusals: Refusals, _now: datetime) -> Refusals:
         """The refusals without the claim."""

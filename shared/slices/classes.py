@@ -215,15 +215,12 @@ def _parse_refusals(status: Document) -> Iterator[Refusal]:
             yield Refusal(candidate, shape, reason, message, since, until, asked_by)
 
 
-_BY_TEMPLATE = f"annotation {TEMPLATE_ANNOTATION}"
-
-
 def find_naming(demand: Demand) -> tuple[str, str]:
     """Where a Pod names the class of its slice, and the name; both are empty if it gets the default."""
     named = (
         (f"annotation {CLASS_ANNOTATION}", demand.annotations.get(CLASS_ANNOTATION)),
         (f"nodeSelector {COMPUTE_CLASS}", demand.selector.get(COMPUTE_CLASS)),
-        (_BY_TEMPLATE, demand.annotations.get(TEMPLATE_ANNOTATION)),
+        (f"annotation {TEMPLATE_ANNOTATION}", demand.annotations.get(TEMPLATE_ANNOTATION)),
     )
     return next(((where, name) for where, name in named if name), ("", ""))
 
@@ -249,7 +246,7 @@ def find_class(
         )
     where, name = find_naming(demand)
     found = by_name.get(name)
-    if where == _BY_TEMPLATE:
+    if where.endswith(TEMPLATE_ANNOTATION):
         found = find_legacy(name) or found
     elif not name:
         fitting = (one for one in by_name.values() if not one.find_violation(demand, is_gke=is_gke))

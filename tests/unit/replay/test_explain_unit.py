@@ -431,6 +431,7 @@ def test_a_slice_is_followed_from_candidate_to_candidate() -> None:
             states = [one["state"] for one in explained["class"]["candidates"]]
             is_due = explained["steps"][0]["outcome"] == "NextCandidate"
             assert is_due == ({"next", "asked now"} <= {*states})
+            assert "create a new" not in tool.run("explain", f"default/{NAME}").stdout
             tries.extend([states] if [states] != tries[-1:] else [])
         return are_running(tool.harness)
 
@@ -440,7 +441,7 @@ def test_a_slice_is_followed_from_candidate_to_candidate() -> None:
     assert ["refused", "refused", "asked now"] in tries
     at = f"{PROJECT}:{FREE}/STANDARD"
     group = tool.json("explain", f"default/{NAME}")
-    assert (group["class"], group["candidate"]) == ("v6e", at)
+    assert group["class"] == {"name": "v6e", "candidate": at}
     assert any(f"TPUSliceClass v6e, at the candidate {at}" in text for text in group["summary"])
     lines = tool.run("timeline", f"default/{NAME}").stdout.splitlines()
     said = [re.split(r"  +|; ", line)[1:4] for line in lines if "  provision_slice  " in line]
