@@ -418,7 +418,7 @@ def test_the_class_of_a_pod_is_explained_with_each_candidate(case: str) -> None:
 def test_a_slice_is_followed_from_candidate_to_candidate() -> None:
     """At each time the explanation of the Pod says what the step does next; the timeline has all tries."""
     tool = make_tool(TPU_NODE_GROUP, alone=False)
-    make_class(tool.harness, giveUpAfter="30s")
+    make_class(tool.harness, giveUpAfter="6m")
     apply(tool.harness, jobset_objects.jobset())
     tool.harness.run_for(timedelta(seconds=5))
     tries: list[list[str]] = []
