@@ -1,17 +1,29 @@
-"""The access to the cluster: a kubeconfig, or a Google token for a server whose CA is given.
+"""The access to the cluster: a kubeconfig, or a token for a server whose CA is given.
 
 A `Source` opens a `Session`, which has the client and the credentials of requests. `Connection` keeps
 one, and opens another when it is stale or the API server has rejected it with a 401.
 """
 
+import base64
 import os
+import re
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any, Protocol
 
+from shared.base.documents import parse_json
 from shared.ports.connection_errors import explain
 from shared.ports.errors import CallError
-from shared.ports.kubernetes.access_settings import Access, GoogleToken, Kubeconfig, TokenKind
+from shared.ports.kubernetes.access_settings import (
+    Access,
+    AccountToken,
+    GoogleToken,
+    Kubeconfig,
+    TokenKind,
+)
 
 _METADATA_CALL = "token from the metadata server"
 _SCOPES = (
@@ -19,6 +31,9 @@ _SCOPES = (
     # Without it, GKE identifies the account by its number and not by its e-mail.
     "https://www.googleapis.com/auth/userinfo.email",
 )
+_JWT = re.compile(r"[\w-]+\.([\w-]+)\.[\w-]+", re.ASCII)
+_MIN_READ_INTERVAL = timedelta(minutes=1)
+"""Between two reads of a token that has no half-life left: each read of a secret's volume is a call."""
 
 
 class AccessError(Exception):
@@ -50,9 +65,11 @@ class Source(Protocol):
         """Why the API server may have rejected a new session."""
 
 
-def source_of(access: Access) -> Source:
+def source_of(access: Access, now: Callable[[], datetime]) -> Source:
     """The source of sessions for the settings."""
-    return KubeconfigFile(access) if isinstance(access, Kubeconfig) else ServiceAccount(access)
+    if isinstance(access, Kubeconfig):
+        return KubeconfigFile(access)
+    return TokenFile(access, now) if isinstance(access, AccountToken) else ServiceAccount(access)
 
 
 class KubeconfigFile:
@@ -120,11 +137,8 @@ class ServiceAccount:
     def open(self, timeout_s: float) -> Session:
         """Fetch a token."""
         if self._client is None:
-            from kubernetes.client.configuration import Configuration
-
-            access = self._access
-            self._client = _client(Configuration(access.server, ca_cert_data=access.ca_pem))
-            self._credentials = _credentials(access)
+            self._client = _client_of_server(self._access)
+            self._credentials = _credentials(self._access)
         _refresh(self._credentials, self._access.kind, timeout_s)
         return Session(self._client, {"authorization": f"Bearer {self._credentials.token}"})
 
@@ -144,6 +158,70 @@ class ServiceAccount:
             "the API server does not accept the token: is https://accounts.google.com among its "
             f"issuers, and is CLUSTER_AUDIENCE, here {self._access.audience!r}, among the audiences?"
         )
+
+
+class TokenFile:
+    """A ServiceAccount's token in a file, which another program replaces long before it expires.
+
+    The file is read at the start, at half of the token's remaining life, and after a 401.
+    """
+
+    trust = "CLUSTER_CA"
+
+    def __init__(self, access: AccountToken, now: Callable[[], datetime]) -> None:
+        self._access = access
+        self._now = now
+        self._client: Any = None
+        self._token = ""
+        self._read_at = self._expires = datetime.min.replace(tzinfo=UTC)
+
+    def open(self, timeout_s: float) -> Session:  # noqa: ARG002 - it is a file
+        """Read the file. A token that has not expired is kept if a due read fails."""
+        now, is_due = self._now(), self.is_stale()
+        try:
+            self._token, self._expires = _read_token(self._access.path)
+        except AccessError:
+            if not is_due or now >= self._expires:
+                raise
+        if self._client is None:
+            self._client = _client_of_server(self._access)
+        self._read_at = now + max(_MIN_READ_INTERVAL, (self._expires - now) / 2)
+        return Session(self._client, {"authorization": f"Bearer {self._token}"})
+
+    def is_stale(self) -> bool:
+        """Whether half of the token's life, as it was when the file was read, is over."""
+        return self._now() >= self._read_at
+
+    @property
+    def hint(self) -> str:
+        """Who writes the file."""
+        return (
+            f"the token in CLUSTER_TOKEN_FILE={self._access.path!r} was read again, and is still "
+            "refused: does the token-writer run, and is it that of this cluster?"
+        )
+
+
+def _read_token(path: str) -> tuple[str, datetime]:
+    """The token, and when it expires. Its signature is not verified: the API server does that.
+
+    Raises `AccessError`, whose text never quotes the file.
+    """
+    try:
+        token = Path(path).read_text(encoding="ascii").strip()
+        found = _JWT.fullmatch(token)
+        claims = parse_json(base64.urlsafe_b64decode(f"{found[1]}===")) if found else {}
+        return token, datetime.fromtimestamp(claims["exp"], UTC)
+    except OSError as error:
+        why = f"cannot be read: {error.strerror or type(error).__name__}"
+    except (ValueError, LookupError, TypeError, OverflowError):
+        why = "has no token that expires: the token-writer has not run yet, or something else wrote it"
+    raise AccessError(f"CLUSTER_TOKEN_FILE={path!r} {why}.")
+
+
+def _client_of_server(access: GoogleToken | AccountToken) -> Any:
+    from kubernetes.client.configuration import Configuration
+
+    return _client(Configuration(access.server, ca_cert_data=access.ca_pem))
 
 
 def _client(configuration: Any) -> Any:

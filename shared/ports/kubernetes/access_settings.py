@@ -8,16 +8,18 @@ from enum import StrEnum
 
 from shared.base.environment import Variables, is_url
 
-_OF_CLUSTER_SERVER = ("CLUSTER_CA", "CLUSTER_TOKEN", "CLUSTER_AUDIENCE")
+_OF_CLUSTER_SERVER = ("CLUSTER_CA", "CLUSTER_TOKEN", "CLUSTER_AUDIENCE", "CLUSTER_TOKEN_FILE")
 
 
 class TokenKind(StrEnum):
-    """The kind of token that the API server accepts from the function's service account."""
+    """The kind of token that the API server accepts from the function."""
 
     ID = "google-id-token"
     """An OIDC token: of a kube-apiserver that trusts accounts.google.com."""
     ACCESS = "google-access-token"
     """An OAuth token: of GKE."""
+    ACCOUNT = "service-account-token"
+    """A token of a ServiceAccount of the cluster, in a file that the token-writer keeps current."""
 
 
 @dataclass(frozen=True)
@@ -40,17 +42,29 @@ class GoogleToken:
     """The audience of an ID token; empty for an access token."""
 
 
-Access = Kubeconfig | GoogleToken
+@dataclass(frozen=True)
+class AccountToken:
+    """Access to the cluster by a ServiceAccount's token in a file, such as a secret's volume.
+
+    ``server`` and ``ca_pem`` are as in `GoogleToken`: who can write the file cannot change them.
+    """
+
+    server: str
+    ca_pem: str
+    path: str
+
+
+Access = Kubeconfig | GoogleToken | AccountToken
 
 
 def read_access(variables: Variables) -> Access:
-    """Read the access to the cluster: a kubeconfig, or a server with its CA and a Google token."""
+    """Read the access to the cluster: a kubeconfig, or a server with its CA and a kind of token."""
     kubeconfig, server = variables.get("KUBECONFIG"), variables.get("CLUSTER_SERVER")
     stray = [name for name in _OF_CLUSTER_SERVER if variables.get(name)]
     if kubeconfig and server:
         variables.problems.append(
             "KUBECONFIG and CLUSTER_SERVER are both set: one of them must be, KUBECONFIG for access "
-            "by a kubeconfig file, CLUSTER_SERVER for access by a Google token"
+            "by a kubeconfig file, CLUSTER_SERVER for access by a token"
         )
     elif stray and not server:
         variables.problems.append(
@@ -63,24 +77,28 @@ def read_access(variables: Variables) -> Access:
             "of a kubeconfig file, or CLUSTER_SERVER the API server's https URL"
         )
     elif server:
-        return _google_token(variables)
+        return _token(variables)
     return Kubeconfig(kubeconfig)
 
 
-def _google_token(variables: Variables) -> GoogleToken:
+def _token(variables: Variables) -> GoogleToken | AccountToken:
     server = _server(variables)
     kinds = " or ".join(TokenKind)
     kind = variables.require("CLUSTER_TOKEN", kinds, re.compile("|".join(TokenKind)))
-    audience = variables.get("CLUSTER_AUDIENCE")
-    if kind == TokenKind.ACCESS and audience:
-        variables.problems.append(
-            f"CLUSTER_AUDIENCE is set, but a {TokenKind.ACCESS} has no audience: it must not be set"
-        )
+    uses = {"CLUSTER_AUDIENCE": TokenKind.ID, "CLUSTER_TOKEN_FILE": TokenKind.ACCOUNT}
+    for name, user in uses.items():
+        if variables.get(name) and kind in list(TokenKind) and kind != user:
+            variables.problems.append(
+                f"{name} is set, but only CLUSTER_TOKEN={user} uses it: it must not be set"
+            )
+    if kind == TokenKind.ACCOUNT:
+        path = variables.require("CLUSTER_TOKEN_FILE", "the path of a file with the token")
+        return AccountToken(server, _ca(variables), path)
     return GoogleToken(
         server=server,
         ca_pem=_ca(variables),
         kind=TokenKind.ACCESS if kind == TokenKind.ACCESS else TokenKind.ID,
-        audience="" if kind == TokenKind.ACCESS else audience or server,
+        audience="" if kind == TokenKind.ACCESS else variables.get("CLUSTER_AUDIENCE") or server,
     )
 
 

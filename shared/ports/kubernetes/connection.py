@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Callable
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from shared.ports.kubernetes.access import Session, source_of
@@ -18,8 +18,14 @@ class Connection:
     they are about objects of the cluster in which their invocation began.
     """
 
-    def __init__(self, access: Access, *, prepare: Callable[[Any], None] | None = None) -> None:
-        self._source = source_of(access)
+    def __init__(
+        self,
+        access: Access,
+        *,
+        prepare: Callable[[Any], None] | None = None,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._source = source_of(access, now)
         self._prepare = prepare
         self._session: Session | None = None
         self._lock = threading.Lock()

@@ -10,7 +10,12 @@ import pytest
 
 from local.kube import CertificateAuthority
 from shared.base.environment import SettingsError
-from shared.ports.kubernetes.access_settings import GoogleToken, Kubeconfig, TokenKind
+from shared.ports.kubernetes.access_settings import (
+    AccountToken,
+    GoogleToken,
+    Kubeconfig,
+    TokenKind,
+)
 from shared.settings import JoinApproval, Settings, from_environment
 from shared.triggers.push import GOOGLES_CERTIFICATES, Pusher, PushVerification
 
@@ -33,6 +38,7 @@ BY_TOKEN = {
     "CLUSTER_CA": ENCODED,
     "CLUSTER_TOKEN": "google-id-token",
 }
+BY_ACCOUNT = BY_TOKEN | {"CLUSTER_TOKEN": "service-account-token"}
 PUSHER = "pusher@my-project.iam.gserviceaccount.com"
 PUSHED = {"PUSH_SERVICE_ACCOUNT": PUSHER, "PUSH_AUDIENCE": "https://label-node.example"}
 
@@ -43,6 +49,7 @@ VALID: dict[str, tuple[dict[str, str], Settings]] = {
             [
                 *("TOPIC_PREFIX", "PROJECTS", "COMPUTE_ENDPOINT", "NODE_JOIN_TIMEOUT_SECONDS"),
                 *("CLUSTER_SERVER", "CLUSTER_CA", "CLUSTER_TOKEN", "CLUSTER_AUDIENCE"),
+                "CLUSTER_TOKEN_FILE",
                 *("PUSH_SERVICE_ACCOUNT", "PUSH_AUDIENCE", "PUSH_CERTIFICATES_URL"),
                 *("PUSH_VERIFICATION", "JOIN_APPROVAL"),
             ],
@@ -78,6 +85,10 @@ VALID: dict[str, tuple[dict[str, str], Settings]] = {
     "an ID token has the configured audience": (
         BY_TOKEN | {"CLUSTER_AUDIENCE": "my-cluster", "CLUSTER_SERVER": f"{SERVER}/"},
         replace(MINIMAL_SETTINGS, access=GoogleToken(SERVER, PEM, TokenKind.ID, "my-cluster")),
+    ),
+    "a token of a ServiceAccount is in a file": (
+        BY_ACCOUNT | {"CLUSTER_TOKEN_FILE": "/secrets/token/token"},
+        replace(MINIMAL_SETTINGS, access=AccountToken(SERVER, PEM, "/secrets/token/token")),
     ),
     "an access token has no audience": (
         BY_TOKEN | {"CLUSTER_TOKEN": "google-access-token"},
@@ -137,7 +148,7 @@ NO_CA = (
     "has it in certificate-authority-data"
 )
 NO_SERVER = "it must be an https URL such as https://10.128.0.2:6443"
-KINDS = "it must be google-id-token or google-access-token"
+KINDS = "it must be google-id-token or google-access-token or service-account-token"
 HTTPS_OR_LOCAL = "it must be an https URL (http on this machine)"
 KEY = CA.export().key_pem
 
@@ -151,7 +162,7 @@ INVALID: dict[str, tuple[dict[str, str], str]] = {
     "two kinds of access": (
         MINIMAL | BY_TOKEN,
         "KUBECONFIG and CLUSTER_SERVER are both set: one of them must be, KUBECONFIG for access by a "
-        "kubeconfig file, CLUSTER_SERVER for access by a Google token",
+        "kubeconfig file, CLUSTER_SERVER for access by a token",
     ),
     "an audience with a kubeconfig": (
         MINIMAL | {"CLUSTER_AUDIENCE": "x"},
@@ -181,7 +192,17 @@ INVALID: dict[str, tuple[dict[str, str], str]] = {
     ),
     "an audience for an access token": (
         BY_TOKEN | {"CLUSTER_TOKEN": "google-access-token", "CLUSTER_AUDIENCE": "x"},
-        "CLUSTER_AUDIENCE is set, but a google-access-token has no audience: it must not be set",
+        "CLUSTER_AUDIENCE is set, but only CLUSTER_TOKEN=google-id-token uses it: it must not be set",
+    ),
+    "an audience for a ServiceAccount's token, and no file": (
+        BY_ACCOUNT | {"CLUSTER_AUDIENCE": "x"},
+        "CLUSTER_AUDIENCE is set, but only CLUSTER_TOKEN=google-id-token uses it: it must not be set; "
+        "CLUSTER_TOKEN_FILE is not set: it must be the path of a file with the token",
+    ),
+    "a token file for an ID token": (
+        BY_TOKEN | {"CLUSTER_TOKEN_FILE": "/secrets/token/token"},
+        "CLUSTER_TOKEN_FILE is set, but only CLUSTER_TOKEN=service-account-token uses it: it must not "
+        "be set",
     ),
     "a CA without base64": (BY_TOKEN | {"CLUSTER_CA": PEM}, NO_CA),
     "an invalid CA": (BY_TOKEN | {"CLUSTER_CA": base64.b64encode(b"CA").decode()}, NO_CA),

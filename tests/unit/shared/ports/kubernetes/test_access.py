@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import os
+import re
 import socket
 import ssl
 import threading
@@ -27,7 +30,13 @@ from shared.ports.connection_errors import explain
 from shared.ports.error_reasons import ErrorKind
 from shared.ports.errors import CallError
 from shared.ports.kubernetes.access import AccessError
-from shared.ports.kubernetes.access_settings import Access, GoogleToken, Kubeconfig, TokenKind
+from shared.ports.kubernetes.access_settings import (
+    Access,
+    AccountToken,
+    GoogleToken,
+    Kubeconfig,
+    TokenKind,
+)
 from shared.ports.kubernetes.cluster import Cluster
 from shared.ports.kubernetes.connection import Connection
 from shared.ports.pubsub import Topics
@@ -47,6 +56,7 @@ EMAIL = "label-node@my-project.iam.gserviceaccount.com"
 USER, POWERLESS = "label-node", "powerless"
 CALL = "GET /api/v1/namespaces/kube-system"
 TOKEN = "token from the metadata server"
+GOOGLES = (TokenKind.ID, TokenKind.ACCESS)
 AGE_BEFORE_RENEWAL_S = 3600 - 235
 AGE_AT_RENEWAL_S = 3600 - 220
 """google-auth renews a token 225 s before it expires."""
@@ -146,7 +156,7 @@ def test_an_access_token_has_the_scopes_cloud_platform_and_userinfo_email(server
     ]
 
 
-@pytest.mark.parametrize("kind", TokenKind)
+@pytest.mark.parametrize("kind", GOOGLES)
 @pytest.mark.parametrize("age_s, fetched", [(AGE_BEFORE_RENEWAL_S, 1), (AGE_AT_RENEWAL_S, 2)])
 def test_a_token_is_renewed_before_it_expires(
     servers: Servers, kind: TokenKind, age_s: int, fetched: int
@@ -158,7 +168,7 @@ def test_a_token_is_renewed_before_it_expires(
     assert servers.api.seen == [servers.metadata.given[0], servers.metadata.given[-1]]
 
 
-@pytest.mark.parametrize("kind", TokenKind)
+@pytest.mark.parametrize("kind", GOOGLES)
 def test_a_rejected_token_is_renewed_once(servers: Servers, kind: TokenKind) -> None:
     servers.api.accept = lambda token: token in servers.metadata.given
     servers.api.refuse = 1
@@ -188,7 +198,7 @@ HINTS = {
 }
 
 
-@pytest.mark.parametrize("kind", TokenKind)
+@pytest.mark.parametrize("kind", GOOGLES)
 def test_the_error_of_a_rejected_token_names_what_to_check_and_omits_the_token(
     servers: Servers, kind: TokenKind
 ) -> None:
@@ -456,6 +466,153 @@ def test_the_cluster_id_is_read_again_after_the_kubeconfig_has_changed(
     for _ in range(2):
         cluster.get_cluster_id()
     assert len(servers.api.seen) == 3
+
+
+# Token files
+
+HOURS = timedelta(hours=1)
+
+
+@dataclass
+class TokenFile:
+    """A file with a ServiceAccount's token, and the clock of the function that reads it."""
+
+    servers: Servers
+    path: Path
+    now: datetime = datetime(2026, 1, 1, tzinfo=UTC)
+
+    @property
+    def access(self) -> AccountToken:
+        """The settings of the function."""
+        ca_pem = self.servers.ca.certificate_pem
+        return AccountToken(self.servers.server, ca_pem, str(self.path))
+
+    def open(self) -> Cluster:
+        """Return the client of one process."""
+        return Cluster(Connection(self.access, now=lambda: self.now), "label_node", lambda: 5.0)
+
+    def write(self, name: str, life: timedelta = 12 * HOURS) -> str:
+        """Replace the token, which the API server then accepts alone; it is called ``name``."""
+        claims = {"sub": name, "exp": int((self.now + life).timestamp())}
+        middle = base64.urlsafe_b64encode(json.dumps(claims).encode()).rstrip(b"=").decode()
+        token = f"e30.{middle}.{name}"
+        self.path.write_text(token + "\n")
+        accept_only(self.servers, token)
+        return token
+
+    def list_used(self) -> list[str]:
+        """The names of the tokens of all requests."""
+        return [token.rpartition(".")[2] for token in self.servers.api.seen]
+
+
+@pytest.fixture
+def token_file(servers: Servers, tmp_path: Path) -> TokenFile:
+    """Return a token file that is not written yet."""
+    return TokenFile(servers, tmp_path / "token")
+
+
+@pytest.mark.parametrize(
+    "waits_h, used",
+    [
+        ([5.9], ["a", "a"]),
+        ([6], ["a", "b"]),
+        # "b" was as old as "a", so half of its life is over after three more hours.
+        ([6, 2.9, 0.1], ["a", "b", "b", "d"]),
+    ],
+)
+def test_a_token_file_is_read_at_the_start_and_at_half_of_the_tokens_life(
+    token_file: TokenFile, waits_h: list[float], used: list[str]
+) -> None:
+    cluster, written = token_file.open(), [token_file.write("a")]
+    cluster.list_nodes("tng-x", 2)
+    for hours, name in zip(waits_h, "bcd", strict=False):
+        written.append(token_file.write(name))
+        token_file.servers.api.accept = lambda token: token in written
+        token_file.now += hours * HOURS
+        cluster.list_nodes("tng-x", 2)
+    assert token_file.list_used() == used
+
+
+def test_a_token_that_is_not_renewed_is_read_ever_more_often_but_not_for_each_request(
+    token_file: TokenFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster, read_at = token_file.open(), list[float]()
+    token_file.write("a")
+    began, read = token_file.now, Path.read_text
+
+    def count(path: Path, *arguments: Any, **options: Any) -> str:
+        read_at.append((token_file.now - began) / HOURS)
+        return read(path, *arguments, **options)
+
+    monkeypatch.setattr(Path, "read_text", count)
+    for _ in range(12 * 60 + 10):
+        cluster.list_nodes("tng-x", 2)
+        cluster.list_nodes("tng-x", 2)
+        token_file.now += timedelta(minutes=1)
+    assert [round(hours, 1) for hours in read_at[:5]] == [0, 6, 9, 10.5, 11.2]
+    assert len(read_at) < 25
+
+
+def test_a_revoked_token_is_read_again_once(token_file: TokenFile) -> None:
+    cluster = token_file.open()
+    token_file.write("a")
+    cluster.get_cluster_id()
+    token_file.write("b")
+    cluster.list_nodes("tng-x", 2)
+    cluster.get_cluster_id()
+    assert token_file.list_used() == ["a", "a", "b"], "the id of the cluster is kept"
+    accept_only(token_file.servers, "another")
+    with pytest.raises(CallError) as raised:
+        cluster.list_nodes("tng-x", 2)
+    assert raised.value.message == (
+        f"Unauthorized (the token in CLUSTER_TOKEN_FILE={str(token_file.path)!r} was read again, and is "
+        "still refused: does the token-writer run, and is it that of this cluster?)"
+    )
+    assert token_file.list_used()[3:] == ["b", "b"]
+
+
+NO_TOKENS = (
+    *("the token-writer has not run yet", "", "{", "\u00e9", "e30.e30.secret", "e30.bm9uZQ.secret"),
+    *("e30.eyJleHAiOjFlOTl9.secret", "e30.eyJleHAiOiJzb29uIn0.secret", "e30.W10.secret"),
+    *("e30.eyJleHAiOjF9.secret\nx-other: header"),
+)
+
+
+@pytest.mark.parametrize("text", NO_TOKENS)
+def test_a_file_without_a_token_is_an_error_that_quotes_nothing_until_there_is_one(
+    text: str, token_file: TokenFile
+) -> None:
+    cluster = token_file.open()
+    token_file.path.write_text(text)
+    for _ in range(2):
+        with pytest.raises(AccessError) as raised:
+            cluster.list_nodes("tng-x", 2)
+        assert str(raised.value) == (
+            f"CLUSTER_TOKEN_FILE={str(token_file.path)!r} has no token that expires: the token-writer "
+            "has not run yet, or something else wrote it."
+        )
+    token_file.write("a")
+    cluster.list_nodes("tng-x", 2)
+    assert token_file.list_used() == ["a"]
+
+
+def test_an_absent_file_is_an_error_only_when_no_token_is_left(token_file: TokenFile) -> None:
+    cluster = token_file.open()
+    why = f"CLUSTER_TOKEN_FILE={str(token_file.path)!r} cannot be read: No such file or directory."
+    with pytest.raises(AccessError, match=re.escape(why)):
+        cluster.list_nodes("tng-x", 2)
+    token_file.write("a")
+    cluster.list_nodes("tng-x", 2)
+    token_file.path.unlink()
+    token_file.now += 11 * HOURS
+    cluster.list_nodes("tng-x", 2)
+    accept_only(token_file.servers, "another")
+    with pytest.raises(AccessError, match=re.escape(why)):
+        cluster.list_nodes("tng-x", 2)
+    token_file.now += HOURS
+    with pytest.raises(AccessError, match=re.escape(why)):
+        cluster.list_nodes("tng-x", 2)
+    assert token_file.list_used() == ["a", "a", "a"]
 
 
 OPENSSL = {
