@@ -1,4 +1,5 @@
-"""Authentication: client certificates, static tokens, bootstrap tokens, anonymous."""
+"""Authentication: client certificates, static tokens, tokens of ServiceAccounts and bootstrap tokens,
+anonymous."""
 
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ from dataclasses import replace
 from local.base.clock import Clock
 from local.base.http import Request
 from local.kube import errors
+from local.kube.account_tokens import AccountTokens
 from local.kube.certificates import CertificateAuthority
 from local.kube.formats import parse_time
 from local.kube.store import Record, Store
@@ -27,12 +29,18 @@ class Authenticator:
     """Authenticates requests. Unknown credentials are an error; without any, the user is anonymous."""
 
     def __init__(
-        self, store: Store, clock: Clock, ca: CertificateAuthority, tokens: Mapping[str, User]
+        self,
+        store: Store,
+        clock: Clock,
+        ca: CertificateAuthority,
+        tokens: Mapping[str, User],
+        issuer: AccountTokens,
     ) -> None:
         self._store = store
         self._clock = clock
         self._ca = ca
         self._tokens = dict(tokens)
+        self._issuer = issuer
 
     def authenticate(self, request: Request) -> User:
         """The user of a request. Raises 401."""
@@ -55,7 +63,7 @@ class Authenticator:
             return self._tokens[token]
         found = _TOKEN.fullmatch(token)
         if found is None:
-            return None
+            return self._issuer.find_user(token)
         name = BOOTSTRAP_SECRET_PREFIX + found[1]
         secret = self._store.find("secrets", ("kube-system", name))
         return None if secret is None else self._find_bootstrapper(secret, found[1], found[2])

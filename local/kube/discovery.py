@@ -66,8 +66,19 @@ def _entries(kinds: Iterable[Kind]) -> Iterator[Document]:
         more = {name: names for name, names in more.items() if names}
         yield {**entry, "verbs": list(kind.verbs), **more}
         for name, verbs in kind.subresources.items():
-            entry = {"name": f"{kind.plural}/{name}", "singularName": "", **shared}
+            path = f"{kind.plural}/{name}"
+            entry = {"name": path, "singularName": "", **shared, **_OTHER_KINDS.get(path, {})}
             yield {**entry, "verbs": list(verbs)}
+
+
+_OTHER_KINDS: dict[str, Document] = {
+    "serviceaccounts/token": {
+        "group": "authentication.k8s.io",
+        "version": "v1",
+        "kind": "TokenRequest",
+    }
+}
+"""The kinds of the subresources that are not of their resource's kind."""
 
 
 # -- OpenAPI ---------------------------------------------------------------------------------------

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 from collections.abc import Callable
 from random import Random
 from typing import Any
@@ -9,6 +11,7 @@ from typing import Any
 from local.base.clock import Clock
 from local.base.http import JSON, Request, Response
 from local.kube import errors
+from local.kube.account_tokens import AccountTokens
 from local.kube.arguments import (
     ResourceCall,
     matcher_of,
@@ -18,7 +21,7 @@ from local.kube.arguments import (
     read_write,
     write_token,
 )
-from local.kube.decoding import content_type, parse_json, read_object
+from local.kube.decoding import content_type, decode, parse_json, read_object
 from local.kube.kinds import Document, Kind
 from local.kube.patches import json_patch, merge_patch, strategic_merge
 from local.kube.pod_logs import render_log
@@ -30,7 +33,7 @@ from local.kube.schema import Schema
 from local.kube.store import Record
 from local.kube.users import User
 from local.kube.watch import Watch, Watches, WatchRequest
-from local.kube.writing import Deletion, Outcome
+from local.kube.writing import Deletion, Outcome, Write
 
 JSON_PATCH = "application/json-patch+json"
 MERGE = "application/merge-patch+json"
@@ -47,12 +50,14 @@ class Handlers:
         self,
         resources: Resources,
         reviews: Reviews,
+        issuer: AccountTokens,
         watches: Watches,
         clock: Clock,
         random: Random,
     ) -> None:
         self._resources = resources
         self._reviews = reviews
+        self._issuer = issuer
         self._watches = watches
         self._clock = clock
         self._random = random
@@ -142,7 +147,21 @@ class Handlers:
         if call.kind.virtual:
             review = self._resources.read_review(write, document)
             return Response.of_json(self._reviews.answer(call.kind, call.user, review), 201)
+        if call.info.subresource:
+            return self._create_token(call, document, write)
         return self._respond_outcome(call, self._resources.create(write, call.namespace, document))
+
+    def _create_token(self, call: ResourceCall, document: Document, write: Write) -> Response:
+        """Answer a TokenRequest. A dry run gets a token, too, as in Kubernetes."""
+        kind = self._resources.catalogue["tokenrequests.authentication.k8s.io"]
+        warnings = decode(dataclasses.replace(write, kind=kind), document)
+        account = self._resources.get(call.kind, call.key)
+        self._issuer.complete(document, account)
+        admitted = json.loads(json.dumps(document))
+        attributes = self._resources.admit(write.user, call.kind, admitted, None, "CREATE", "token")
+        warnings = (*warnings, *attributes.warnings, *self._issuer.sign(document, account))
+        headers = {"Warning": errors.render_warnings(warnings)} if warnings else None
+        return Response.of_json(document, 201, headers)
 
     def _update(self, call: ResourceCall) -> Response:
         document, write = read_object(call.request), read_write(call)

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 class ClusterOptions:
     """``server`` is the URL in ``kube-public/cluster-info``, for VMs that join. ``history`` is the
     number of changes of each kind that watches can read. After ``node_grace_s`` without a heartbeat, the
-    Ready condition of a Node becomes Unknown.
+    Ready condition of a Node becomes Unknown. ``max_token_s`` limits the life of ServiceAccounts'
+    tokens, as ``--service-account-max-token-expiration`` does; 0 is no limit.
 
     The defaults are those of Kubernetes.
     """
@@ -17,3 +18,4 @@ class ClusterOptions:
     server: str = "https://127.0.0.1:6443"
     history: int = 1000
     node_grace_s: float = 50.0
+    max_token_s: int = 0

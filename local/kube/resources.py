@@ -87,7 +87,7 @@ class Resources:
         if meta.get("resourceVersion"):
             raise errors.version_on_create()
         self._fill_system_fields(write.kind, meta)
-        attributes = self._admit(write.user, write.kind, document, None, "CREATE")
+        attributes = self.admit(write.user, write.kind, document, None, "CREATE")
         if "status" in write.kind.subresources and not write.kind.status_on_create:
             document.pop("status", None)
         document.update(json.loads(json.dumps(write.kind.initial)))
@@ -167,7 +167,7 @@ class Resources:
         check_preconditions(write, record, document["metadata"])
         document = isolate(write, document, old)
         restore_system_fields(document["metadata"], record.metadata)
-        attributes = self._admit(write.user, kind, document, old, "UPDATE", write.subresource)
+        attributes = self.admit(write.user, kind, document, old, "UPDATE", write.subresource)
         validate(write, document, old)
         strategy.prepare(attributes)
         if kind.counts_generation and content_of(kind, document) != content_of(kind, old):
@@ -198,7 +198,7 @@ class Resources:
         check_delete_preconditions(kind, record, options.get("preconditions") or {})
         if kind.resource == "namespaces" and key[1] in _PROTECTED_NAMESPACES:
             raise errors.forbidden("namespaces", key[1], "this namespace may not be deleted")
-        self._admit(user, kind, record.copy(), record.document, "DELETE")
+        self.admit(user, kind, record.copy(), record.document, "DELETE")
         marked = mark_deleted(kind, record.copy(), options, self._clock.now())
         if options.get("dryRun"):
             return Deletion(Record.of(marked, record.revision), is_done(marked))
@@ -211,7 +211,7 @@ class Resources:
 
     # -- helpers of all writes --------------------------------------------------------------------
 
-    def _admit(
+    def admit(
         self,
         user: User,
         kind: Kind,
@@ -220,6 +220,7 @@ class Resources:
         operation: str,
         subresource: str = "",
     ) -> Attributes:
+        """Call the admission plugins about a write. Raises the error of the first that denies it."""
         now = render_time(self._clock.now())
         attributes = Attributes(user, kind, document, old, operation, now, subresource)
         for admission in self.admission:

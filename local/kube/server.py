@@ -14,6 +14,7 @@ from local.base.clock import Clock
 from local.base.http import Request, Response
 from local.base.kubeconfig import kubeconfig
 from local.kube import discovery
+from local.kube.account_tokens import AccountTokens
 from local.kube.admission import approve_for_signers, taint_new_nodes
 from local.kube.authentication import Authenticator
 from local.kube.authorization import Authorizer, impersonate
@@ -65,7 +66,8 @@ class KubeApi:
         self._store = Store(options.history)
         self._catalogue = Catalogue()
         self._resources = Resources(self._store, self._catalogue, clock, random)
-        self._authenticator = Authenticator(self._store, clock, self.ca, tokens)
+        issuer = AccountTokens(self._store, clock, random, options.max_token_s)
+        self._authenticator = Authenticator(self._store, clock, self.ca, tokens, issuer)
         self._authorizer = Authorizer(self._store)
         self._resources.admission += [
             restrict_nodes,
@@ -74,9 +76,8 @@ class KubeApi:
             Policies(self._store),
         ]
         self._watches: Watches = {}
-        self._handlers = Handlers(
-            self._resources, Reviews(self._authorizer, clock), self._watches, clock, random
-        )
+        reviews = Reviews(self._authorizer, clock)
+        self._handlers = Handlers(self._resources, reviews, issuer, self._watches, clock, random)
         CrdRegistrar(self._store, self._catalogue, self._watches)
         start_controllers(self._resources, self._authorizer, clock, self.ca, options)
         self.apply_manifests(initial_objects())

@@ -159,3 +159,51 @@ def test_a_static_token_needs_no_group_to_be_authenticated() -> None:
         "groups": ["system:authenticated"],
         "uid": "42",
     }
+
+
+ACCOUNTS = "/api/v1/namespaces/default/serviceaccounts"
+
+
+def request_token(server: Embedded, **spec: Any) -> Any:
+    """The status of a TokenRequest of the account ``default``."""
+    return server.ask("POST", f"{ACCOUNTS}/default/token", {"spec": spec})["status"]
+
+
+@pytest.mark.parametrize("age_s, valid", [(600, True), (659, True), (662, False)])
+def test_a_service_accounts_token_expires_a_minute_late(age_s: int, valid: bool) -> None:
+    server = Embedded()
+    token = request_token(server, expirationSeconds=600)
+    assert token["expirationTimestamp"] == "2026-01-01T00:10:01Z"
+    server.clock.run_for(age_s)
+    assert (whoami(server, f"token:{token['token']}") != 401) is valid
+
+
+def test_a_cluster_may_shorten_the_life_of_service_accounts_tokens() -> None:
+    server = Embedded(max_token_s=3600)
+    answer = server.send(
+        "POST", f"{ACCOUNTS}/default/token", {"spec": {"expirationSeconds": 43200}}
+    )
+    assert answer.document["spec"]["expirationSeconds"] == 3600
+    assert answer.document["status"]["expirationTimestamp"] == "2026-01-01T01:00:01Z"
+    warning = "requested expiration of 43200 seconds shortened to 3600 seconds"
+    assert warning in answer.headers["warning"]
+
+
+def test_a_pods_token_ends_with_the_pod() -> None:
+    server, pods = Embedded(), "/api/v1/namespaces/default/pods"
+    spec = {"serviceAccountName": "default", "containers": [{"name": "a", "image": "a"}]}
+    server.ask("POST", pods, {"metadata": {"name": "a"}, "spec": spec})
+    bound = {"apiVersion": "v1", "kind": "Pod", "name": "a"}
+    token = f"token:{request_token(server, boundObjectRef=bound)['token']}"
+    assert whoami(server, token)["username"] == "system:serviceaccount:default:default"
+    server.ask("DELETE", f"{pods}/a?gracePeriodSeconds=0")
+    assert whoami(server, token) == 401
+
+
+@pytest.mark.parametrize("part", range(3))
+def test_a_changed_token_is_unauthorized(part: int) -> None:
+    server = Embedded()
+    own, other = (request_token(server, audiences=aud)["token"].split(".") for aud in ([], ["b"]))
+    assert whoami(server, f"token:{'.'.join(own)}") != 401
+    own[part] = other[part] if part else "e30"
+    assert whoami(server, f"token:{'.'.join(own)}") == 401

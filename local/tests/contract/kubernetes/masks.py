@@ -26,6 +26,7 @@ _FIELDS = {
     "platform": "<platform>",
     "kubeconfig": "<kubeconfig>",
     "certificate": "<certificate>",
+    "token": "<token>",
 }
 _TTL_ANNOTATION = "node.alpha.kubernetes.io/ttl"
 """An annotation that a controller adds to a Node at an unpredictable time."""
@@ -107,6 +108,18 @@ def _reshape_review(review: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**review, "status": {"allowed": review["status"]["allowed"]}}
 
 
+def _reshape_identity(review: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Remove what only a real server knows about the credentials."""
+    user = review["status"]["userInfo"]
+    known = {name: value for name, value in user.items() if name != "extra"}
+    return {**review, "status": {"userInfo": known}}
+
+
+def _reshape_token_request(request: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Mask the audiences, by default the server's issuer."""
+    return {**request, "spec": {**request["spec"], "audiences": "<audiences>"}}
+
+
 def _reshape_status(status: Mapping[str, Any]) -> Mapping[str, Any]:
     return {name: value for name, value in status.items() if name != "message"}
 
@@ -119,6 +132,8 @@ _RESHAPE: Mapping[str, Callable[[Mapping[str, Any]], Mapping[str, Any]]] = {
     "Table": _reshape_table,
     "Status": _reshape_status,
     "SelfSubjectAccessReview": _reshape_review,
+    "SelfSubjectReview": _reshape_identity,
+    "TokenRequest": _reshape_token_request,
     "APIVersions": Served,
     "APIGroupList": _reshape_groups,
     "APIResourceList": _reshape_resources,

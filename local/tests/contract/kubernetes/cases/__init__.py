@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from local.tests.contract.kubernetes.cases.account_tokens import ACCOUNT_TOKENS
 from local.tests.contract.kubernetes.cases.bad_requests import (
     BODIES,
     OPTIONS,
@@ -44,6 +45,7 @@ CASES: tuple[Case, ...] = (
     *NAMESPACES,
     *PERMISSIONS,
     *NODE_PERMISSIONS,
+    *ACCOUNT_TOKENS,
     *DISCOVERY,
     *BODIES,
     *PATCHES,

@@ -22,6 +22,7 @@ NODES = "/api/v1/nodes"
 NODE = f"{NODES}/node-{{ns}}"
 TOKENS = "/api/v1/namespaces/kube-system/secrets"
 CSRS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
+ACCOUNTS = "/api/v1/namespaces/{ns}/serviceaccounts"
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
