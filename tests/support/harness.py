@@ -442,7 +442,8 @@ class Harness:
         def connect(client: Any) -> None:
             client.rest_client.pool_manager = _Pool(kube)
 
-        connection = Connection(self.settings[step].access, prepare=connect)
+        now = OffsetClock(self.clock, self.simulation.options.clocks.functions_s).now
+        connection = Connection(self.settings[step].access, prepare=connect, now=now)
 
         def publish(topic: str, messages: Sequence[Message]) -> None:
             cluster = connection.cluster_id
@@ -461,7 +462,7 @@ class Harness:
             clients=Clients("http://compute.local", prepare=lambda it: mount(it, compute)),
             publish=publish,
             find_refusal=partial(find_refusal, self.settings[step]),
-            now=OffsetClock(self.clock, self.simulation.options.clocks.functions_s).now,
+            now=now,
             monotonic=lambda: self.clock.now().timestamp(),
             random_bytes=self._random.randbytes,
             log=self.log,
