@@ -24,8 +24,8 @@ from shared.slices.provider import (
     SliceState,
     Wording,
 )
-from shared.slices.units import InputError, Need, UnitState, find_wait_start, read_demand
-from shared.slices.work import SliceWork, list_users, set_trace_id
+from shared.slices.units import InputError, Need, Unit, UnitState, find_wait_start, read_demand
+from shared.slices.work import SliceWork, find_guests, list_pods_on_slice, list_users, set_trace_id
 from shared.triggers.audit_log import LogEvent
 from shared.triggers.trigger import LogTrigger
 
@@ -39,7 +39,8 @@ CREATE_METHOD = "container.nodePools.create"
 def observe(work: SliceWork) -> Observed:
     """Read what the decision needs: about one Pod, the end of an operation, or all Pods that wait."""
     if work.leader is not None:
-        return _observe_pod(work, work.leader)
+        observed = _observe_pod(work, work.leader)
+        return _follow_guests(work, observed) if work.trigger.is_resync else observed
     if isinstance(work.trigger, LogTrigger):
         return _observe_operation(work, work.trigger.event)
     provider = work.provider
@@ -192,6 +193,31 @@ def _observe_pod(work: SliceWork, leader: Leader) -> ObservedPod | ObservedImpos
         return _observe_slice(work, leader, of, offers, found.state)
     except InputError as error:
         return ObservedImpossible(str(error), provider, found.state.need is Need.OPTED_OUT)
+
+
+def _follow_guests(
+    work: SliceWork, observed: ObservedPod | ObservedImpossible, *seen: Unit
+) -> ObservedPod | ObservedImpossible:
+    """The same for the unit without a slice because of which the Pod waits.
+
+    Nothing but a node selector keeps units that ask for the same from each other's slices. If another
+    unit runs on the Pod's slice, the slice of that unit is missing; or, if a third one runs on it, that
+    of the third.
+    """
+    if not isinstance(observed, ObservedPod) or observed.need is not Need.NEEDED:
+        return observed
+    existing, asked = observed.existing, observed.leader.demand
+    if not isinstance(existing, Slice) or existing.state is not SliceState.READY:
+        return observed
+    for unit, guest in find_guests(list_pods_on_slice(work.cluster, existing.name), existing.unit):
+        is_same = (guest.demand.selector, guest.demand.chips) == (asked.selector, asked.chips)
+        if guest.claim.is_leader and is_same and unit not in seen:
+            raw = {**guest.demand.raw, "status": asked.raw["status"]}  # it is the Pod that waits
+            guest = guest._replace(demand=replace(guest.demand, raw=raw))
+            other = _follow_guests(work, _observe_pod(work, guest), *seen, unit)
+            if isinstance(other, ObservedPod) and other.need is Need.NEEDED:
+                return other
+    return observed
 
 
 def _observe_slice(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -15,8 +15,8 @@ from shared.slices.classes import SliceClass
 from shared.slices.create_or_release import SliceAction
 from shared.slices.kinds import get_kind
 from shared.slices.provider import Slice, Wording
-from shared.slices.units import Unit, UnitState
-from shared.slices.work import SliceWork, list_users, read_states, set_trace_id
+from shared.slices.units import Need, Unit, UnitState
+from shared.slices.work import SliceWork, find_guests, list_users, read_states, set_trace_id
 from shared.triggers.audit_log import LogEvent
 from shared.triggers.message import Message
 from shared.triggers.trigger import LogTrigger, ObjectTrigger
@@ -48,7 +48,8 @@ class ObservedSlice:
     """A slice and whether its unit needs it.
 
     ``wording``: the provider, used only for how its slices are called in Events. ``users`` are the Jobs
-    whose Pods run on a slice that is to be deleted; ``users_error`` is the error of that read.
+    whose Pods run on a slice that is to be deleted, ``guests`` the other units of the Pods that were
+    read for this; ``users_error`` is the error of that read.
     ``refusal`` is the error if its release deadline cannot be written.
     """
 
@@ -59,6 +60,7 @@ class ObservedSlice:
     users: tuple[str, ...] = ()
     users_error: CallError | None = None
     refusal: str = ""
+    guests: tuple[Unit, ...] = ()
 
     def find_row(self, now: datetime) -> create_or_release.Row:
         """The row of the table for what was observed."""
@@ -142,7 +144,23 @@ def _observe_named(work: SliceWork, message: Message) -> ObservedSlices:
         one = work.provider.get(message.namespace, message.name)
         found = [] if one is None else [one]
     matched = match_states(work, found, read_states(work, found))
-    return ObservedSlices(tuple(_observe_slice(work, one) for one in matched))
+    observed = [_observe_slice(work, one) for one in matched]
+    if message.kind != JOBSET_KIND:
+        observed += [spare for one in observed for spare in _find_spares(work, one)]
+    return ObservedSlices(tuple(observed))
+
+
+def _find_spares(work: SliceWork, one: ObservedSlice) -> Iterator[ObservedSlice]:
+    """The slices that are released instead of this one, which its own unit needs no longer and others
+    use: those of the others on which no Pods run."""
+    for unit in one.guests if one.state.why else ():
+        own = work.provider.get(unit.namespace, unit.slice_name)
+        if own is not None and own.unit == unit:
+            state = UnitState(Need.NOT_NEEDED, f"{unit.shown} runs on {one.existing.name}")
+            due = replace(own, release_after=work.now)
+            spare = with_users(work, replace(one, existing=due, state=state, users=()))
+            if not (spare.users or spare.users_error):
+                yield spare
 
 
 def _observe_failed_update(work: SliceWork, event: LogEvent) -> ObservedFailedUpdate:
@@ -239,7 +257,10 @@ def with_users(work: SliceWork, one: ObservedSlice) -> ObservedSlice:
     if row.action is not SliceAction.DELETE or is_dead:
         return one
 
+    read: list[Mapping[str, Any]] = []
+
     def is_user(pod: Mapping[str, Any]) -> bool:
+        read.append(pod)
         is_rebuilt, unit = row.event is create_or_release.REBUILDING, existing.unit
         is_own = is_rebuilt and get_kind(unit.kind).names_unit(pod, unit)
         return not is_own or "deletionTimestamp" in pod["metadata"]
@@ -248,7 +269,8 @@ def with_users(work: SliceWork, one: ObservedSlice) -> ObservedSlice:
         users = list_users(work.cluster, existing.name, work.now, is_user)
     except CallError as error:
         return replace(one, users_error=error)
-    return replace(one, users=users)
+    guests = dict.fromkeys(unit for unit, _ in find_guests(read, existing.unit))
+    return replace(one, users=users, guests=tuple(guests))
 
 
 def select_next(

@@ -23,10 +23,10 @@ from shared.settings import Settings
 from shared.slices import classes, create_or_release
 from shared.slices.assigned import read_all_views
 from shared.slices.classes import SliceClass
-from shared.slices.kinds import KINDS, Leader, get_kind
+from shared.slices.kinds import KINDS, Leader, find_kind, get_kind
 from shared.slices.kinds.kind import Rules, list_pods_on_nodes
 from shared.slices.provider import Provider, Slice
-from shared.slices.units import Unit, UnitState
+from shared.slices.units import Unit, UnitState, has_opted_out, read_demand
 from shared.triggers.message import Message
 from shared.triggers.trigger import LogTrigger, ObjectTrigger
 
@@ -147,9 +147,26 @@ def list_users(
 
     Only the first such Pod counts: the caller asks whether there is any.
     """
-    nodes = {node["metadata"]["name"] for node in cluster.list_nodes_of_slice(name)}
-    users = find_users(filter(is_user, list_pods_on_nodes(cluster, nodes)), now)
+    users = find_users(filter(is_user, list_pods_on_slice(cluster, name)), now)
     return tuple(islice(users, 1))
+
+
+def list_pods_on_slice(cluster: Cluster, name: str) -> Iterator[dict[str, Any]]:
+    """The Pods that are bound to the Nodes of a slice."""
+    nodes = {node["metadata"]["name"] for node in cluster.list_nodes_of_slice(name)}
+    return list_pods_on_nodes(cluster, nodes)
+
+
+def find_guests(pods: Iterable[Mapping[str, Any]], unit: Unit) -> Iterator[tuple[Unit, Leader]]:
+    """Those of the Pods on a unit's slice that are of other units, with these units."""
+    for pod in filter(holds_chips, pods):
+        demand = read_demand(pod)
+        claim = find_kind(demand)
+        guest = claim.kind.find_unit(demand) if claim else None
+        is_out = has_opted_out(demand.labels, demand.annotations)
+        is_staying = not is_out and "deletionTimestamp" not in pod["metadata"]
+        if claim and guest and guest != unit and is_staying:
+            yield guest, Leader(demand, claim)
 
 
 def read_states(

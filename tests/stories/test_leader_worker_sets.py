@@ -8,7 +8,10 @@ from typing import Any
 import pytest
 
 from local.cloud.simulation import Options
+from local.jobsets import Controller
+from shared.base.names import POOL_LABEL
 from shared.settings import GKE, TPU_NODE_GROUP
+from shared.slices.units import Unit
 from tests.faults.jobsets import SETTINGS
 from tests.stories import workload_objects as objects
 from tests.stories.jobsets import OPTIONS, RUNS_FOREVER, until
@@ -18,6 +21,7 @@ from tests.support.harness import Harness
 
 LWS = PATHS["LeaderWorkerSet"]
 GROUPS = "/apis/tpu.google.com/v1alpha1/tpunodegroups"
+GROUPS_HERE = GROUPS.replace("/tpunode", "/namespaces/default/tpunode")
 MERGE = {"Content-Type": "application/merge-patch+json"}
 LISTED = {"namespaces": "default: {kinds: [LeaderWorkerSet], slices: 3}"}
 
@@ -42,6 +46,16 @@ def running(harness: Harness) -> list[str]:
 
 def slices(harness: Harness) -> int:
     return len(harness.simulation.admin("GET", GROUPS)["items"]) + len(harness.gke.leftovers())
+
+
+def slices_of(harness: Harness, *names: str) -> list[str]:
+    """The slices on which these Pods run."""
+    nodes = {one["metadata"]["name"]: one["spec"]["nodeName"] for one in pods(harness)}
+    labels = {
+        one["metadata"]["name"]: one["metadata"]["labels"]
+        for one in harness.simulation.admin("GET", "/api/v1/nodes")["items"]
+    }
+    return [labels[nodes[name]][POOL_LABEL] for name in names]
 
 
 def change(harness: Harness, **spec: Any) -> None:
@@ -83,6 +97,70 @@ def test_a_leader_worker_set_is_served_scaled_updated_and_deleted(
     harness.simulation.admin("DELETE", f"{LWS}/serve")
     until(harness, lambda: not slices(harness))
     until(harness, lambda: not harness.simulation.gce.leftovers())
+
+
+@pytest.mark.parametrize("provider", [TPU_NODE_GROUP, GKE])
+def test_groups_that_have_swapped_their_slices_wait_for_none_and_keep_no_more_than_they_need(
+    provider: str,
+) -> None:
+    harness = new_harness(provider)
+    harness.simulation.admin("POST", LWS, objects.leader_worker_set(replicas=2))
+    until(harness, lambda: len(running(harness)) == 8)
+    own = [Unit("LeaderWorkerSet", "default", "serve", group).slice_name for group in "01"]
+    for group in "01":
+        harness.simulation.admin("DELETE", f"{PATHS['Pod']}/serve-{group}")
+    until(harness, lambda: len(running(harness)) == 8)
+    assert slices_of(harness, "serve-0", "serve-1") == [own[1], own[0]]
+
+    if provider == TPU_NODE_GROUP:  # of GKE's pools, Nodes are recreated
+        harness.simulation.admin("DELETE", f"{GROUPS_HERE}/{own[1]}")
+        until(harness, lambda: len(running(harness)) == 4)
+        until(harness, lambda: len(running(harness)) == 8)
+        assert (slices_of(harness, "serve-0"), slices(harness)) == ([own[1]], 2)
+
+    change(harness, replicas=1)
+    until(harness, lambda: slices(harness) == 1)
+    harness.run_for(timedelta(minutes=10))
+    assert (len(running(harness)), slices_of(harness, "serve-0"), slices(harness)) == (
+        4,
+        [own[1]],
+        1,
+    )
+
+    change(harness, replicas=2)
+    until(harness, lambda: len(running(harness)) == 8)
+    assert (slices_of(harness, "serve-1"), slices(harness)) == ([own[0]], 2)
+    harness.simulation.admin("DELETE", f"{LWS}/serve")
+    until(harness, lambda: not slices(harness))
+
+
+@pytest.mark.parametrize("provider", [TPU_NODE_GROUP, GKE])
+def test_a_group_and_a_jobset_whose_slices_are_each_others_wait_for_none_and_keep_no_more_than_they_need(
+    provider: str,
+) -> None:
+    harness = new_harness(provider)
+    harness.jobsets.controllers -= {Controller.JOB_SELECTOR}
+    harness.simulation.admin("POST", LWS, objects.leader_worker_set())
+    until(harness, lambda: len(running(harness)) == 4)
+    (own,) = {*slices_of(harness, "serve-0")}
+    harness.simulation.admin("DELETE", f"{LWS}/serve")
+    until(harness, lambda: not pods(harness))
+    jobset = jobset_objects.jobset(metadata={"name": "early"})
+    harness.simulation.admin("POST", PATHS["JobSet"], jobset)
+    until(harness, lambda: len(running(harness)) == 4)
+    (first, *_) = running(harness)
+    assert (slices_of(harness, first), slices(harness)) == ([own], 1)
+    harness.simulation.admin("POST", LWS, objects.leader_worker_set())
+    until(harness, lambda: len(running(harness)) == 8)
+    other = slices_of(harness, "serve-0")
+    assert (other != [own], slices(harness)) == (True, 2)
+
+    harness.simulation.admin("DELETE", f"{PATHS['JobSet']}/early")
+    until(harness, lambda: slices(harness) == 1)
+    harness.run_for(timedelta(minutes=10))
+    assert (len(running(harness)), slices_of(harness, "serve-0")) == (4, other)
+    harness.simulation.admin("DELETE", f"{LWS}/serve")
+    until(harness, lambda: not slices(harness))
 
 
 def test_a_group_that_cannot_have_a_slice_is_told_why_once() -> None:

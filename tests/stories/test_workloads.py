@@ -4,6 +4,7 @@ deletion of what is left."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import deepcopy
 from datetime import timedelta
 from math import ceil
 from typing import Any
@@ -16,7 +17,7 @@ from local.jobsets import PodBehaviour
 from local.kube import KubeApi
 from local.kube.writing import Attributes
 from shared.settings import GKE, TPU_NODE_GROUP
-from shared.slices.units import Unit
+from shared.slices.units import OPT_OUT, Unit
 from tests.faults.jobsets import SETTINGS
 from tests.stories import workload_objects as objects
 from tests.stories.helpers import MINUTE, describe_state
@@ -220,6 +221,72 @@ def test_a_stranger_costs_no_slice_more_than_pods() -> None:
     until(harness, lambda: slices(harness) == 1)
     harness.run_for(5 * MINUTE)
     assert (running(harness), slices(harness)) == (1, 1)
+
+
+def pin(manifest: dict[str, Any], node: str) -> dict[str, Any]:
+    """A workload whose Pods run on a Node, whoever has that."""
+    spec = manifest["spec"]
+    (spec["template"]["spec"] if "template" in spec else spec)["nodeName"] = node
+    return manifest
+
+
+@pytest.mark.parametrize("provider", [TPU_NODE_GROUP, GKE])
+@pytest.mark.parametrize("guest", [objects.job(), objects.pod("guest")], ids=["Job", "Pod"])
+@pytest.mark.parametrize(
+    "host",
+    [objects.stateful_set(), objects.leader_worker_set(size=1, topology=objects.ONE_HOST)],
+    ids=lambda one: one["kind"],
+)
+def test_a_unit_on_whose_slice_another_one_runs_gets_the_slice_of_that_for_good(
+    host: dict[str, Any], guest: dict[str, Any], provider: str
+) -> None:
+    harness = new_harness(provider)
+    apply(harness, host)
+    until(harness, lambda: running(harness) == 1)
+    (pod,) = pods(harness)
+    apply(harness, pin(deepcopy(guest), pod["spec"]["nodeName"]))
+    harness.simulation.admin("DELETE", f"{PATHS['Pod']}/serve-0")
+    until(harness, lambda: running(harness) == 2)
+    assert slices(harness) == 2
+    path = f"{PATHS[guest['kind']]}/{guest['metadata']['name']}"
+    harness.simulation.admin("DELETE", path)
+    until(harness, lambda: slices(harness) == 1)
+    harness.run_for(10 * MINUTE)
+    assert (running(harness), slices(harness)) == (1, 1)
+    harness.simulation.admin("DELETE", f"{PATHS['Pod']}/serve-0")
+    until(harness, lambda: running(harness) == 1)
+    assert slices(harness) == 1
+    harness.simulation.admin("DELETE", f"{PATHS[host['kind']]}/serve")
+    until(harness, lambda: harness.leftovers() == [])
+
+
+@pytest.mark.parametrize(
+    "guest, options",
+    [
+        (objects.deployment(), {}),
+        (objects.pod("guest", metadata={"labels": {OPT_OUT: "true"}}), {}),
+        (objects.pod("guest"), {"namespaces": LISTED.replace("slices: 8", "slices: 1")}),
+        (objects.pod("guest"), {"namespaces": LISTED.replace(", Pod", "")}),
+    ],
+    ids=["a Deployment", "opted out", "at the limit", "a kind that is off"],
+)
+def test_a_unit_waits_for_its_slice_while_what_gets_none_runs_on_it(
+    guest: dict[str, Any], options: dict[str, str]
+) -> None:
+    harness = new_harness(TPU_NODE_GROUP)
+    apply(harness, objects.stateful_set())
+    until(harness, lambda: running(harness) == 1)
+    (pod,) = pods(harness)
+    harness.simulation.admin("PATCH", f"{OPTIONS}/jobsets", {"data": options}, **MERGE)
+    apply(harness, pin(deepcopy(guest), pod["spec"]["nodeName"]))
+    harness.simulation.admin("DELETE", f"{PATHS['Pod']}/serve-0")
+    harness.run_for(40 * MINUTE)
+    assert (running(harness), slices(harness)) == (1, 1)
+    path = f"{PATHS[guest['kind']]}/{guest['metadata']['name']}"
+    harness.simulation.admin("DELETE", path)
+    until(harness, lambda: [one["metadata"]["name"] for one in pods(harness)] == ["serve-0"])
+    until(harness, lambda: running(harness) == 1)
+    assert slices(harness) == 1
 
 
 def tied(key: str, topology: str = objects.ONE_HOST) -> dict[str, Any]:

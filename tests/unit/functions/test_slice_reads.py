@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from copy import deepcopy
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -333,6 +334,8 @@ POD_ANSWERS: dict[str, Any] = {
     "find": None,
     "find_owner": RUNNING,
     "get_jobset_options": {},
+    "list_nodes_of_slice": [],
+    "list_pods_on": [],
 }
 OLD_NODES = [
     node("a", creationTimestamp="2026-11-20T08:30:00Z"),
@@ -378,6 +381,138 @@ def test_the_observation_of_a_waiting_pod_has_its_slice_and_the_slices_users(
     assert not observed.is_paused
     assert observed.is_resync is trigger.is_resync
     assert work.facts["slice"] == DESIRED.name
+
+
+WORKERS = [f"train-workers-{number}" for number in range(4)]
+FOUR_JOBS = deepcopy(RUNNING)
+FOUR_JOBS["spec"]["replicatedJobs"][0]["replicas"] = 4
+
+
+def guest(job: str, jobset: str = "train", **change: Any) -> dict[str, Any]:
+    """The first Pod of a Job, which runs."""
+    names = {"jobset.sigs.k8s.io/jobset-name": jobset}
+    keys = {**names, "jobset.sigs.k8s.io/job-key": job_key("default", job)}
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": job, "controller": True}
+    given = {"labels": keys, "annotations": keys, "ownerReferences": [owner]}
+    given |= {"creationTimestamp": "2026-11-20T09:00:00Z"}
+    made: dict[str, Any] = merge(running(job), {"metadata": given})
+    changed: dict[str, Any] = merge(made, change)
+    return changed
+
+
+WORKER = guest(WORKERS[1])
+GUESTS: dict[str, tuple[list[Any], dict[int, SliceState], int]] = {
+    "none": ([[]], {}, 0),
+    "one without a slice": ([[WORKER]], {}, 1),
+    "one whose slice is being created": ([[WORKER]], {1: SliceState.PROVISIONING}, 1),
+    "one whose slice is free": ([[WORKER], []], {1: SliceState.READY}, 1),
+    "one on whose slice another one runs": ([[WORKER], [guest(WORKERS[2])]], {1: SliceState.READY}, 2),
+    "one of those that swap theirs": ([[WORKER], [guest(WORKERS[2])], [WORKER]], {1: SliceState.READY, 2: SliceState.READY}, 2),
+    "its own Pod": ([[guest(WORKERS[0])]], {}, 0),
+    "one that does not lead": ([[merge(WORKER, {"metadata": FOLLOWER})]], {}, 0),
+    "one that is ending": ([[merge(WORKER, {"metadata": {"deletionTimestamp": render_time(NOW)}})]], {}, 0),
+    "one that has ended": ([[merge(WORKER, {"status": {"phase": "Failed"}})]], {}, 0),
+    "one that has opted out": ([[merge(WORKER, {"metadata": {"labels": {OPT_OUT: "true"}}})]], {}, 0),
+    "one that selects other Nodes": ([[merge(WORKER, {"spec": {"nodeSelector": {"x": "y"}}})]], {}, 0),
+    "one of fewer chips": ([[guest(WORKERS[1], spec=objects.pod(chips=1)["spec"])]], {}, 0),
+    "one that its JobSet has no more": ([[guest("train-workers-4")]], {}, 0),
+    "one that may have no slice": ([[merge(WORKER, {"metadata": {"labels": {"jobset.sigs.k8s.io/job-key": "x"}}})]], {}, 0),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", GUESTS.values(), ids=GUESTS)
+@pytest.mark.parametrize("trigger", [POD_RESYNC, EVENT], ids=["at a resync", "at an event"])
+def test_a_pod_on_whose_slice_another_unit_runs_gets_at_a_resync_what_that_one_lacks(
+    case: tuple[list[Any], dict[int, SliceState], int], trigger: Trigger
+) -> None:
+    pods, states, expected = case
+    names = [Unit("JobSet", "default", "train", job).slice_name for job in WORKERS]
+    slices = {
+        WORKERS[number]: replace(READY, state=state)
+        for number, state in {0: SliceState.READY, **states}.items()
+    }
+    answers = {
+        **POD_ANSWERS,
+        "find_owner": FOUR_JOBS,
+        "build_desired": lambda _, unit, *__: replace(DESIRED, name=unit.slice_name, unit=unit),
+        "find": lambda desired: (
+            slices.get(desired.unit.member)
+            and replace(slices[desired.unit.member], name=desired.name, unit=desired.unit)
+        ),
+        "list_nodes_of_slice": lambda name: [node(name)],
+        "list_pods_on": lambda name: pods[names.index(name)],
+    }
+    work, _ = reading_slices(SliceWork, trigger, answers, leader=LEADER)
+    observed = provision_slice.observe.observe(work)
+    assert isinstance(observed, ObservedPod)
+    assert observed.desired.unit.member == WORKERS[expected if trigger is POD_RESYNC else 0]
+    assert observed.leader.demand.raw["status"] == LEADER.demand.raw["status"]
+
+
+def test_a_pod_whose_jobset_is_suspended_gets_no_slice_of_another_one() -> None:
+    owners = {"train": merge(RUNNING, {"spec": {"suspend": True}}), "others": RUNNING}
+    answers = {
+        **POD_ANSWERS,
+        "find_owner": lambda _kind, _namespace, name: merge(
+            owners[name], {"metadata": {"name": name}}
+        ),
+        "build_desired": lambda _, unit, *__: replace(DESIRED, name=unit.slice_name, unit=unit),
+        "find": lambda desired: READY if desired.name == READY.name else None,
+        "list_nodes_of_slice": [node()],
+        "list_pods_on": [guest("others-workers-0", "others")],
+    }
+    work, _ = reading_slices(SliceWork, POD_RESYNC, answers, leader=LEADER)
+    observed = provision_slice.observe.observe(work)
+    assert isinstance(observed, ObservedPod)
+    assert (observed.desired.name, observed.need) == (READY.name, Need.SUSPENDED)
+
+
+GUEST = guest("others-workers-0", "others")
+OWN = replace(SLICE, name=OTHERS.unit.slice_name, unit=OTHERS.unit)
+SPARES: dict[str, tuple[Slice, Any, str, dict[str, Any], dict[str, str]]] = {
+    "an unused one": (DUE, COMPLETED, SLICE_KIND, {}, {SLICE.name: "InUse", OWN.name: "Releasing"}),
+    "one that is being created": (DUE, COMPLETED, SLICE_KIND, {OWN.name: replace(OWN, state=SliceState.PROVISIONING)}, {SLICE.name: "InUse", OWN.name: "Releasing"}),
+    "one that is in use": (DUE, COMPLETED, SLICE_KIND, {"pods": [running("x")]}, {SLICE.name: "InUse"}),
+    "one whose Pods cannot be listed": (DUE, COMPLETED, SLICE_KIND, {"pods": FORBIDDEN}, {SLICE.name: "InUse"}),
+    "one that is being deleted": (DUE, COMPLETED, SLICE_KIND, {OWN.name: replace(OWN, state=SliceState.DELETING)}, {SLICE.name: "InUse", OWN.name: "Deleting"}),
+    "none": (DUE, COMPLETED, SLICE_KIND, {OWN.name: None}, {SLICE.name: "InUse"}),
+    "none, and a third unit has its name": (DUE, COMPLETED, SLICE_KIND, {OWN.name: replace(OWN, unit=SLICE.unit)}, {SLICE.name: "InUse"}),
+    "one of Pods that are ending": (DUE, COMPLETED, SLICE_KIND, {"guest": merge(GUEST, {"metadata": {"deletionTimestamp": render_time(NOW)}})}, {SLICE.name: "InUse"}),
+    "one while its own unit needs the slice": (DEGRADED, RUNNING, SLICE_KIND, {}, {SLICE.name: "InUse"}),
+    "one at an event": (DUE, COMPLETED, JOBSET_KIND, {}, {SLICE.name: "InUse"}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", SPARES.values(), ids=SPARES)
+def test_the_own_slice_of_a_unit_that_runs_on_an_unneeded_one_is_released_instead(
+    case: tuple[Slice, Any, str, dict[str, Any], dict[str, str]],
+) -> None:
+    existing, jobset, kind, found, expected = case
+    slices = {SLICE.name: existing, OWN.name: OWN, **found}
+    pods = {SLICE.name: [found.get("guest", GUEST)], OWN.name: found.get("pods", [])}
+
+    def list_pods(name: str) -> list[Any]:
+        if isinstance(pods[name], CallError):
+            raise pods[name]
+        found: list[Any] = pods[name]
+        return found
+
+    answers = {
+        "get": lambda _, name: slices[name],
+        "list_by_owner": [existing],
+        "find_owner": jobset,
+        "list_nodes_of_slice": lambda name: [node(name)],
+        "list_pods_on": list_pods,
+    }
+    name = SLICE.name if kind == SLICE_KIND else "train"
+    work, _ = reading_slices(SliceWork, message(kind, name), answers, settings=REBUILDS)
+    plan = release_slice.decide.decide(release_slice.observe.observe(work), NOW)
+    assert {one.name: one.outcome for one in plan.each} == expected
+    lines = [action.describe() for one in plan.each for action in one.actions]
+    assert [one for one in lines if one.startswith("delete")] == [
+        f"delete the slice {OWN.name}, event TPUNodeGroupDeletionStarted: Deleting TPUNodeGroup {OWN.name}: "
+        f"Job others-workers-0 of JobSet others runs on {SLICE.name}"
+    ] * ("Releasing" in expected.values())
 
 
 @pytest.mark.parametrize("labels, has_opted_out", [({}, False), ({OPT_OUT: "true"}, True)])
