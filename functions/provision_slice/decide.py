@@ -120,6 +120,7 @@ def _plan_pod(observed: observe.ObservedPod | observe.ObservedImpossible, now: d
         "unit": desired.unit.shown,
         "owner": f"{desired.unit.kind} {desired.unit.owner}",
         "user": next(iter(observed.users), ""),
+        "others": "".join(f", and Pods of {one} run on it" for one in observed.users),
         "conflict": "",
         "failure": "",
         **_describe_candidates(observed, now),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from itertools import islice
 from typing import Any
 
 from functions.provision_slice import quotas, waiting
@@ -25,7 +26,14 @@ from shared.slices.provider import (
     Wording,
 )
 from shared.slices.units import InputError, Need, Unit, UnitState, find_wait_start, read_demand
-from shared.slices.work import SliceWork, find_guests, list_pods_on_slice, list_users, set_trace_id
+from shared.slices.work import (
+    SliceWork,
+    find_guests,
+    find_users,
+    list_pods_on_slice,
+    list_users,
+    set_trace_id,
+)
 from shared.triggers.audit_log import LogEvent
 from shared.triggers.trigger import LogTrigger
 
@@ -66,7 +74,8 @@ class ObservedPod:
     """A Pod that waits, and its slice.
 
     ``need``: whether its owner needs the slice. ``users`` are the owners of Pods that keep the
-    existing slice from being replaced (`is_user`); they are read only if the slice is not as asked.
+    existing slice from being replaced (`is_user`), if it is not as asked; or, at a resync, of Pods of
+    other units on a slice that is Ready.
     ``wording``: the provider, used only for how its slices are called in Events. ``is_resync``: the
     trigger is a resync. ``quota``: if namespace or class have a limit and the slice would be created.
     ``of`` is the class of the slice, unless it is of former versions, and ``eligible`` are its
@@ -196,28 +205,42 @@ def _observe_pod(work: SliceWork, leader: Leader) -> ObservedPod | ObservedImpos
 
 
 def _follow_guests(
-    work: SliceWork, observed: ObservedPod | ObservedImpossible, *seen: Unit
+    work: SliceWork, first: ObservedPod | ObservedImpossible
 ) -> ObservedPod | ObservedImpossible:
-    """The same for the unit without a slice because of which the Pod waits.
+    """What is observed of the unit because of whose slice the Pod waits; with users, of the Pod's own.
 
     Nothing but a node selector keeps units that ask for the same from each other's slices. If another
     unit runs on the Pod's slice, the slice of that unit is missing; or, if a third one runs on it, that
     of the third.
     """
-    if not isinstance(observed, ObservedPod) or observed.need is not Need.NEEDED:
-        return observed
-    existing, asked = observed.existing, observed.leader.demand
-    if not isinstance(existing, Slice) or existing.state is not SliceState.READY:
-        return observed
-    for unit, guest in find_guests(list_pods_on_slice(work.cluster, existing.name), existing.unit):
-        is_same = (guest.demand.selector, guest.demand.chips) == (asked.selector, asked.chips)
-        if guest.claim.is_leader and is_same and unit not in seen:
-            raw = {**guest.demand.raw, "status": asked.raw["status"]}  # it is the Pod that waits
-            guest = guest._replace(demand=replace(guest.demand, raw=raw))
-            other = _follow_guests(work, _observe_pod(work, guest), *seen, unit)
-            if isinstance(other, ObservedPod) and other.need is Need.NEEDED:
-                return other
-    return observed
+    left, seen = [first], set[Unit]()
+    shown: dict[str, Any] = {key: work.facts[key] for key in ("slice", "uid") if key in work.facts}
+    while left:
+        one = left.pop()
+        if not isinstance(one, ObservedPod) or one.need is not Need.NEEDED:
+            continue
+        existing, asked = one.existing, one.leader.demand
+        if not isinstance(existing, Slice) or existing.state is not SliceState.READY:
+            return one
+        if not is_as_asked(existing, one.desired):
+            return one
+        seen.add(existing.unit)
+        pods = list(list_pods_on_slice(work.cluster, existing.name))
+        for unit, guest in find_guests(pods, existing.unit):
+            is_same = (guest.demand.selector, guest.demand.chips) == (asked.selector, asked.chips)
+            if guest.claim.is_leader and is_same and unit not in seen:
+                raw = {
+                    **guest.demand.raw,
+                    "status": asked.raw["status"],
+                }  # it is the Pod that waits
+                waiter = guest._replace(demand=replace(guest.demand, raw=raw))
+                left.append(_observe_pod(work, waiter))
+        if one is first:
+            kind = get_kind(existing.unit.kind)
+            others = (pod for pod in pods if not kind.names_unit(pod, existing.unit))
+            first = replace(one, users=tuple(islice(find_users(others, work.now), 1)))
+    work.facts |= shown
+    return first
 
 
 def _observe_slice(

@@ -153,8 +153,8 @@ REPLACING_LOST = EventTemplate(
 )
 UNFIT = EventTemplate(
     "Unfit",
-    "{noun} {name} exists, but the scheduler finds no Node of it for the Pod: compare the scheduler's "
-    f"message with kubectl get nodes --show-labels -l {POOL_LABEL}={{name}}",
+    "{noun} {name} exists, but the scheduler finds no Node of it for the Pod{others}: compare the "
+    f"scheduler's message with kubectl get nodes --show-labels -l {POOL_LABEL}={{name}}",
     is_warning=True,
 )
 RELEASING = EventTemplate("DeletionStarted", "Deleting {noun} {name}: {why}")

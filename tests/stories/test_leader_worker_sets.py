@@ -14,7 +14,7 @@ from shared.settings import GKE, TPU_NODE_GROUP
 from shared.slices.units import Unit
 from tests.faults.jobsets import SETTINGS
 from tests.stories import workload_objects as objects
-from tests.stories.jobsets import OPTIONS, RUNS_FOREVER, until
+from tests.stories.jobsets import OPTIONS, RUNS_FOREVER, reported_events, until
 from tests.stories.workload_objects import PATHS
 from tests.support import jobset_objects
 from tests.support.harness import Harness
@@ -160,6 +160,31 @@ def test_a_group_and_a_jobset_whose_slices_are_each_others_wait_for_none_and_kee
     harness.run_for(timedelta(minutes=10))
     assert (len(running(harness)), slices_of(harness, "serve-0")) == (4, other)
     harness.simulation.admin("DELETE", f"{LWS}/serve")
+    until(harness, lambda: not slices(harness))
+
+
+@pytest.mark.parametrize("provider", [TPU_NODE_GROUP, GKE])
+def test_a_tied_jobset_waits_for_its_slice_while_a_group_that_is_not_runs_on_it_and_is_told_so(
+    provider: str,
+) -> None:
+    harness = new_harness(provider)
+    path = f"{PATHS['JobSet']}/early"
+    jobset = jobset_objects.jobset(metadata={"name": "early"})
+    harness.simulation.admin("POST", PATHS["JobSet"], jobset)
+    until(harness, lambda: len(running(harness)) == 4)
+    harness.simulation.admin("PATCH", path, {"spec": {"suspend": True}}, **MERGE)
+    until(harness, lambda: not pods(harness))
+    harness.simulation.admin("POST", LWS, objects.leader_worker_set())
+    until(harness, lambda: len(running(harness)) == 4)
+    harness.simulation.admin("PATCH", path, {"spec": {"suspend": False}}, **MERGE)
+    harness.run_for(timedelta(minutes=40))
+    assert (len(running(harness)), slices(harness)) == (4, 1)
+    (told,) = [one for one in reported_events(harness) if "Unfit" in one]
+    assert "for the Pod, and Pods of StatefulSet default/serve" in told
+
+    harness.simulation.admin("DELETE", f"{LWS}/serve")
+    until(harness, lambda: len(running(harness)) == 4 and len(pods(harness)) == 4)
+    harness.simulation.admin("DELETE", path)
     until(harness, lambda: not slices(harness))
 
 

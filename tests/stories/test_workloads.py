@@ -3,6 +3,7 @@ deletion of what is left."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from copy import deepcopy
 from datetime import timedelta
@@ -21,7 +22,7 @@ from shared.slices.units import OPT_OUT, Unit
 from tests.faults.jobsets import SETTINGS
 from tests.stories import workload_objects as objects
 from tests.stories.helpers import MINUTE, describe_state
-from tests.stories.jobsets import OPTIONS, RUNS_FOREVER, until
+from tests.stories.jobsets import OPTIONS, RUNS_FOREVER, reported_events, until
 from tests.stories.workload_objects import FOUR_HOSTS, NAMESPACE, PATHS
 from tests.support import jobset_objects
 from tests.support.harness import Harness
@@ -260,18 +261,23 @@ def test_a_unit_on_whose_slice_another_one_runs_gets_the_slice_of_that_for_good(
     until(harness, lambda: harness.leftovers() == [])
 
 
+GUEST = objects.pod("guest")
+OPTED_OUT = objects.pod("guest", metadata={"labels": {OPT_OUT: "true"}})
+UNFIT = "TPUNodeGroupUnfit: .* and Pods of {} run on it: compare"
+
+
 @pytest.mark.parametrize(
-    "guest, options",
+    "guest, options, told",
     [
-        (objects.deployment(), {}),
-        (objects.pod("guest", metadata={"labels": {OPT_OUT: "true"}}), {}),
-        (objects.pod("guest"), {"namespaces": LISTED.replace("slices: 8", "slices: 1")}),
-        (objects.pod("guest"), {"namespaces": LISTED.replace(", Pod", "")}),
+        (objects.deployment(), {}, UNFIT.format("ReplicaSet default/serve-[0-9a-f]+")),
+        (OPTED_OUT, {}, UNFIT.format("Pod default/guest")),
+        (GUEST, {"namespaces": LISTED.replace(" 8", " 1")}, "SliceLimitReached: "),
+        (GUEST, {"namespaces": LISTED.replace(", Pod", "")}, UNFIT.format("Pod default/guest")),
     ],
     ids=["a Deployment", "opted out", "at the limit", "a kind that is off"],
-)
-def test_a_unit_waits_for_its_slice_while_what_gets_none_runs_on_it(
-    guest: dict[str, Any], options: dict[str, str]
+)  # fmt: skip
+def test_a_unit_waits_for_its_slice_while_what_gets_none_runs_on_it_and_is_told_so(
+    guest: dict[str, Any], options: dict[str, str], told: str
 ) -> None:
     harness = new_harness(TPU_NODE_GROUP)
     apply(harness, objects.stateful_set())
@@ -282,6 +288,7 @@ def test_a_unit_waits_for_its_slice_while_what_gets_none_runs_on_it(
     harness.simulation.admin("DELETE", f"{PATHS['Pod']}/serve-0")
     harness.run_for(40 * MINUTE)
     assert (running(harness), slices(harness)) == (1, 1)
+    assert len([one for one in reported_events(harness) if re.search(told, one)]) == 1
     path = f"{PATHS[guest['kind']]}/{guest['metadata']['name']}"
     harness.simulation.admin("DELETE", path)
     until(harness, lambda: [one["metadata"]["name"] for one in pods(harness)] == ["serve-0"])

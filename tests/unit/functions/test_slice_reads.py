@@ -405,9 +405,9 @@ GUESTS: dict[str, tuple[list[Any], dict[int, SliceState], int]] = {
     "none": ([[]], {}, 0),
     "one without a slice": ([[WORKER]], {}, 1),
     "one whose slice is being created": ([[WORKER]], {1: SliceState.PROVISIONING}, 1),
-    "one whose slice is free": ([[WORKER], []], {1: SliceState.READY}, 1),
+    "one whose slice is free": ([[WORKER], []], {1: SliceState.READY}, 0),
     "one on whose slice another one runs": ([[WORKER], [guest(WORKERS[2])]], {1: SliceState.READY}, 2),
-    "one of those that swap theirs": ([[WORKER], [guest(WORKERS[2])], [WORKER]], {1: SliceState.READY, 2: SliceState.READY}, 2),
+    "one of those that swap theirs": ([[WORKER], [guest(WORKERS[2])], [WORKER]], {1: SliceState.READY, 2: SliceState.READY}, 0),
     "its own Pod": ([[guest(WORKERS[0])]], {}, 0),
     "one that does not lead": ([[merge(WORKER, {"metadata": FOLLOWER})]], {}, 0),
     "one that is ending": ([[merge(WORKER, {"metadata": {"deletionTimestamp": render_time(NOW)}})]], {}, 0),
@@ -447,6 +447,7 @@ def test_a_pod_on_whose_slice_another_unit_runs_gets_at_a_resync_what_that_one_l
     assert isinstance(observed, ObservedPod)
     assert observed.desired.unit.member == WORKERS[expected if trigger is POD_RESYNC else 0]
     assert observed.leader.demand.raw["status"] == LEADER.demand.raw["status"]
+    assert work.facts["slice"] == observed.desired.name
 
 
 def test_a_pod_whose_jobset_is_suspended_gets_no_slice_of_another_one() -> None:

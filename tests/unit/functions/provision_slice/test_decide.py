@@ -139,12 +139,16 @@ def jobs(**template: Any) -> dict[str, Any]:
     return {"spec": {"replicatedJobs": [{**job, "name": "others", "template": {}}, job]}}
 
 
-UNFIT = warning(
-    "Unfit",
-    f"{NAME} exists, but the scheduler finds no Node of it for the Pod: compare the scheduler's "
-    "message with kubectl get nodes --show-labels -l "
-    "cloud.google.com/gke-nodepool=train-bfcf5ebea76efcf5",
-)
+def unfit(others: str = "") -> Emit:
+    return warning(
+        "Unfit",
+        f"{NAME} exists, but the scheduler finds no Node of it for the Pod{others}: compare the scheduler's "
+        "message with kubectl get nodes --show-labels -l "
+        "cloud.google.com/gke-nodepool=train-bfcf5ebea76efcf5",
+    )
+
+
+UNFIT = unfit()
 WITH_DEADLINE = replace(READY, release_after=NOW)
 SELF_HEALING_WITH_DEADLINE = replace(SELF_HEALING, release_after=NOW)
 LATER = datetime(2026, 11, 20, 10, 15, tzinfo=UTC)
@@ -285,6 +289,10 @@ TABLE: dict[str, tuple[PodAt, Plan]] = {
     "the slice is being deleted": (observed_pod(replace(READY, state=SliceState.DELETING)), Plan("Deleting")),
     "the slice has another hash and is being deleted": (observed_pod(replace(ANOTHER, state=SliceState.DELETING), is_resync=True), Plan("Deleting")),
     "the slice is ready, the Pod has waited for 15 minutes": (observed_pod(READY, is_resync=True, now=LATER), Plan("Unfit", (UNFIT,))),
+    "the slice is ready and in use, the Pod has waited for 15 minutes": (
+        observed_pod(READY, is_resync=True, now=LATER, users=("Job default/x",)),
+        Plan("Unfit", (unfit(", and Pods of Job default/x run on it"),)),
+    ),
     "the slice is ready with a release deadline, the Pod has waited for 15 minutes": (
         observed_pod(WITH_DEADLINE, is_resync=True, now=LATER),
         Plan("Unfit", (deadline_removed(WITH_DEADLINE), UNFIT)),
