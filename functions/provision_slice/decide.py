@@ -172,15 +172,20 @@ def plan_refused_call(
     update = UpdateClass(of, (record,))
     left = replace(of, refusals=candidates.apply((record,), of.refusals, now))
     next_place = candidates.choose(left, observed.eligible, shape, asker, now)
+    facts = {**plan.facts, "refusal": error.reason}
     if next_place is None:
-        return replace(plan, first=(update, *plan.first))
+        tried = _describe_candidates(replace(observed, of=left), now)
+        event = create_or_release.EXHAUSTED.render(
+            observed.wording, {**tried, "size": desired.size}
+        )
+        reports = (Emit(event, once=True), *_emit_on_owner(observed, event))
+        return replace(plan, first=(update, *reports), facts=facts)
     words = {"candidate": place.key, "size": desired.size, "next_": next_place.key}
     event = create_or_release.NEXT_CANDIDATE.render(
         observed.wording, {**words, "refusal": cut_words(error.message)}
     )
     after = _build_resyncs([observed.leader], now)
     first: tuple[Action, ...] = (update, Emit(event), *_emit_on_owner(observed, event))
-    facts = {**plan.facts, "refusal": error.reason}
     return replace(plan, outcome="NextCandidate", first=first, after=after, facts=facts)
 
 

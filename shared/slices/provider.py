@@ -175,10 +175,14 @@ def list_desired(
     found, errors = list_offers(provider, demand, unit, cls)
     if found:
         return cls, found
-    if len({*errors.values()}) == 1:
-        raise InputError(next(iter(errors.values())))
-    listed = "; ".join(f"{place.key}: {text}" for place, text in errors.items())
-    raise InputError(f"none of the {len(errors)} candidates of {cls.shown} fits the Pod: {listed}")
+    texts = [*dict.fromkeys(errors.values())]
+    if len(texts) == 1 and (cls.is_legacy or cls.shown in texts[0]):
+        raise InputError(texts[0])
+    if len(texts) != 1:
+        texts = [f"{place.key}: {text}" for place, text in errors.items()]
+    raise InputError(
+        f"no candidate of {cls.shown} (spec.candidates) fits the Pod: {'; '.join(texts)}"
+    )
 
 
 def list_offers(

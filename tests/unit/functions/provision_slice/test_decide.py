@@ -452,10 +452,17 @@ REJECTED = reports(
     "us-b/SPOT is tried next",
 )
 CLOSED = remembering(NOW + timedelta(minutes=3), NEXT)
+ALL_REJECTED = reports(
+    "CandidatesRefused",
+    "No candidate of TPUSliceClass v6e has 4 hosts of ct6e-standard-4t (4x4): us-b/SPOT: no room "
+    "(STOCKOUT); us-a/STANDARD: insufficient reserved capacity. The next try is after "
+    "2026-11-20T10:03:00Z; the last slices of this class waited 4m (median), 9m (90th percentile)",
+    is_warning=True,
+)
 REPORT = failed_event("Creation", NO_VMS)
 CALLS: dict[str, tuple[SliceClass | None, bool, Plan]] = {
     "another one may be asked": (CLASS, True, Plan("NextCandidate", (UpdateClass(CLASS, (FULL_RESERVATION,)), *REJECTED), after=(Send("provision_slice", (build_message(leader(), NOW),)),), facts={"refusal": "ReservationFull"})),
-    "no other may be asked": (CLOSED, True, Plan("ReservationFull", (UpdateClass(CLOSED, (FULL_RESERVATION,)), REPORT))),
+    "no other may be asked": (CLOSED, True, Plan("ReservationFull", (UpdateClass(CLOSED, (FULL_RESERVATION,)), *ALL_REJECTED), facts={"refusal": "ReservationFull"})),
     "no class": (None, True, Plan("ReservationFull", (REPORT,))),
     "by the API server": (CLASS, False, Plan("ReservationFull", (REPORT,))),
 }  # fmt: skip
