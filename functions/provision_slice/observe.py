@@ -321,10 +321,12 @@ def _observe_candidates(
     is_kept = move is not None and move.must_check and not observed.is_paused
     if is_kept and work.provider.has_vm(existing):
         move = None
-    for one in move.changes if move else ():
+    changes = (record,) if record else ()
+    is_new = candidates.apply(changes, of.refusals, work.now) != of.refusals
+    for one in move.changes if move else changes if is_new else ():
         if isinstance(one, candidates.RecordRefusal):
             work.facts |= {"candidate": one.place.key, "refusal": one.reason}
-    return replace(observed, move=move, changes=(record,) if record else ())
+    return replace(observed, move=move, changes=changes)
 
 
 def _may_be_replaced(existing: Slice | NameConflict, desired: DesiredSlice) -> bool:

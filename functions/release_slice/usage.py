@@ -12,19 +12,28 @@ from shared.slices.provider import Slice
 from shared.slices.work import SliceWork
 
 MAX_WAITING, MAX_WAITS = 100, 20
+BECAME_READY = "BecameReady"
+"""The decision in the log line of a slice that has ended its wait."""
 
 
 @dataclass(frozen=True)
 class WriteUsage:
-    """Write parts of the status of a class. If others write it at the same time, the next run of the
-    sweep writes them."""
+    """Write parts of the status of a class, then a log line for each slice that has ended its wait, of
+    which Terraform makes a metric. If others write the status at the same time, the next run of the
+    sweep does both."""
 
     of: SliceClass
     parts: Mapping[str, Any]
+    waited: Sequence[tuple[Slice, int]] = ()
 
     def apply(self, work: SliceWork) -> None:
         status = {**read_mapping(self.of.raw, "status"), **self.parts}
         work.cluster.replace_class_status(self.of.raw, status)
+        for one, seconds in self.waited:
+            place = one.place.key if one.place else ""
+            fields = {"class": self.of.name, "candidate": place, "slice": one.name}
+            said = {"step": work.step, "trigger": "Sweep", "decision": BECAME_READY}
+            work.log.info(f"{work.step}: {BECAME_READY}", **said, **fields, waited_s=seconds)
 
     def describe(self) -> str:
         return f"write the {' and '.join(self.parts)} of {self.of.shown}"
@@ -38,24 +47,28 @@ def plan_usage(
     A slice that waited at the former run and has been ready since has ended its wait: in whole minutes,
     because nothing but the sweep observes all slices.
     """
-    found = ((one, _find_changes(one, slices, now)) for one in classes)
-    return [WriteUsage(one, parts) for one, parts in found if parts]
+    found = (_find_changes(one, slices, now) for one in classes)
+    return [one for one in found if one.parts]
 
 
-def _find_changes(of: SliceClass, slices: Iterable[Slice], now: datetime) -> dict[str, Any]:
+def _find_changes(of: SliceClass, slices: Iterable[Slice], now: datetime) -> WriteUsage:
     status = read_mapping(of.raw, "status")
     before = read_list(read_mapping(status, "usage"), "waiting")
     seconds: list[int] = read_list(read_mapping(status, "waits"), "seconds")[:]
     own = {f"{one.unit.namespace}/{one.name}": one for one in slices if one.class_name == of.name}
-    for name, one in sorted(own.items()):
-        if name in before and one.was_ready and one.asked is not None:
-            seconds.append(max(0, int((now - one.asked).total_seconds())))
+    waited = [
+        (one, max(0, int((now - one.asked).total_seconds())))
+        for name, one in sorted(own.items())
+        if name in before and one.was_ready and one.asked is not None
+    ]
+    seconds += [wait for _, wait in waited]
     waiting = sorted(name for name, one in own.items() if not one.was_ready)[:MAX_WAITING]
     chips = sum(one.chips for one in own.values())
     parts = {"usage": {"slices": len(own), "chips": chips, "waiting": waiting}}
     if seconds:
         parts["waits"] = _describe_waits(seconds[-MAX_WAITS:])
-    return {key: part for key, part in parts.items() if part != status.get(key)}
+    changed = {key: part for key, part in parts.items() if part != status.get(key)}
+    return WriteUsage(of, changed, waited)
 
 
 def _describe_waits(seconds: Sequence[int]) -> dict[str, Any]:

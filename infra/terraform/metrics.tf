@@ -49,8 +49,8 @@ resource "google_logging_metric" "invocations" {
 resource "google_logging_metric" "candidates" {
   project     = var.project_id
   name        = "${var.name_prefix}-slice-candidates"
-  description = "Candidates of TPUSliceClasses that were tried or given up, by decision and reason"
-  filter      = "${local.invocations} AND jsonPayload.candidate:* AND jsonPayload.decision=(\"Creating\" OR \"NextCandidate\")"
+  description = "Candidates of TPUSliceClasses that were tried, refused or given up, by decision and reason"
+  filter      = "${local.invocations} AND jsonPayload.candidate:* AND (jsonPayload.decision=\"Creating\" OR jsonPayload.refusal:*)"
 
   metric_descriptor {
     metric_kind = "DELTA"
@@ -61,8 +61,8 @@ resource "google_logging_metric" "candidates" {
       for_each = {
         class     = "The class"
         candidate = "The candidate, as in the class's status"
-        decision  = "Creating: it was tried. NextCandidate: it was refused, or given up"
-        refusal   = "The reason of the refusal; empty if it was given up"
+        decision  = "Creating: it was tried. NextCandidate: it was refused, and another one is tried. Others: it was refused"
+        refusal   = "The reason of the refusal; Waited if it was given up; empty for a try"
       }
       content {
         key         = labels.key
@@ -77,6 +77,49 @@ resource "google_logging_metric" "candidates" {
     candidate = "EXTRACT(jsonPayload.candidate)"
     decision  = "EXTRACT(jsonPayload.decision)"
     refusal   = "EXTRACT(jsonPayload.refusal)"
+  }
+
+  depends_on = [time_sleep.apis]
+}
+
+# From the begin of the Pod's wait to the sweep that finds the slice ready: one line for each slice.
+resource "google_logging_metric" "class_waits" {
+  project         = var.project_id
+  name            = "${var.name_prefix}-slice-class-waits"
+  description     = "How long Pods waited for slices of TPUSliceClasses, by the candidate that had them"
+  filter          = "${local.invocations} AND jsonPayload.decision=\"BecameReady\" AND jsonPayload.waited_s>=0"
+  value_extractor = "EXTRACT(jsonPayload.waited_s)"
+
+  metric_descriptor {
+    metric_kind = "DELTA"
+    value_type  = "DISTRIBUTION"
+    unit        = "s"
+
+    dynamic "labels" {
+      for_each = {
+        class     = "The class"
+        candidate = "The candidate, as in the class's status"
+      }
+      content {
+        key         = labels.key
+        value_type  = "STRING"
+        description = labels.value
+      }
+    }
+  }
+
+  # Half a minute to 5.7 days.
+  bucket_options {
+    exponential_buckets {
+      num_finite_buckets = 14
+      growth_factor      = 2
+      scale              = 30
+    }
+  }
+
+  label_extractors = {
+    class     = "EXTRACT(jsonPayload.class)"
+    candidate = "EXTRACT(jsonPayload.candidate)"
   }
 
   depends_on = [time_sleep.apis]

@@ -139,6 +139,9 @@ def test_two_candidates_refuse_and_the_third_one_has_the_slice(
     assert len(found["status"]["waits"]["seconds"]) == 1, (
         "a refused slice is no wait that has ended"
     )
+    (waited,) = [one for one in harness.log.lines if one["decision"] == "BecameReady"]
+    assert (waited["class"], waited["candidate"]) == ("v6e", f"{harness.prefix}{FREE}/STANDARD")
+    assert waited["waited_s"] == found["status"]["waits"]["seconds"][0]
     harness.end()
     at_once = ClassHarness(provider, CANDIDATES[2:], giveUpAfter="30s")
     at_once.start()
@@ -192,6 +195,10 @@ def test_while_all_candidates_have_refused_nobody_asks_and_after_five_minutes_on
     harness.run_for(30 * MINUTE)
     assert 1 <= harness.created - before <= 2 * 6 + 2
     assert events(harness, "CandidatesRefused" if harness.is_gke else "CandidateRefused")
+    last = f"{RESERVED}/RESERVATION_BOUND/small"
+    refused = [one for one in harness.log.lines if one.get("refusal") == "ReservationFull"]
+    assert {one["candidate"] for one in refused} == {f"{harness.prefix}{last}"}
+    assert not [one for one in events(harness, "NodePoolCreationFailed") if "Reservation" in one]
     (found,) = harness.simulation.admin("GET", CLASSES)["items"]
     assert "waits" not in found["status"]
     limit_zone(harness, FULL)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from functions.release_slice.usage import WriteUsage, plan_usage
-from shared.slices.classes import parse
+from shared.slices.classes import Place, parse
 from shared.slices.provider import Slice
 from shared.slices.units import Unit
 from tests.support.builders import NOW
@@ -24,6 +24,7 @@ def one(name: str, minutes: float = 4, *, ready: bool = True, **change: Any) -> 
     """A slice of the class, whose Pod began to wait so long ago."""
     unit = Unit("Job", "ns", name, "")
     found = replace(SLICE, name=name, unit=unit, class_name="v6e", chips=16, was_ready=ready)
+    found = replace(found, place=Place("us-b", "SPOT"))
     return replace(found, **{"asked": NOW - minutes * MINUTE, **change})
 
 
@@ -61,7 +62,17 @@ ROWS: dict[str, Row] = {
 
 
 class Written:
-    """A cluster that keeps the status that is written."""
+    """A cluster that keeps the status that is written, and the log."""
+
+    step = "release_slice"
+
+    def __init__(self) -> None:
+        self.cluster = self.log = self
+        self.waited: list[tuple[str, int]] = []
+
+    def info(self, _message: str, **fields: Any) -> None:
+        assert (fields["class"], fields["candidate"]) == ("v6e", "us-b/SPOT")
+        self.waited.append((fields["slice"], fields["waited_s"]))
 
     def replace_class_status(self, found: Any, status: dict[str, Any]) -> None:
         assert found["metadata"]["name"] == "v6e"
@@ -72,10 +83,13 @@ class Written:
 def test_the_status_of_a_class_has_its_slices_and_their_waits(row: Row) -> None:
     status, slices, parts = row
     found = plan_usage([parse({**slice_class(), "status": status})], slices, NOW)
-    work: Any = type("Work", (), {"cluster": Written()})()
+    work: Any = Written()
     for write in found:
         write.apply(work)
-    assert (work.cluster.status if found else {}) == ({**status, **parts} if parts else {})
+    assert (work.status if found else {}) == ({**status, **parts} if parts else {})
+    ended = len(parts.get("waits", {}).get("seconds", ())) and len(work.waited)
+    assert work.waited == sorted(work.waited)
+    assert [wait for _, wait in work.waited] == parts.get("waits", {}).get("seconds", [])[-ended:]
 
 
 def test_a_hundred_names_are_kept_and_the_write_is_described() -> None:

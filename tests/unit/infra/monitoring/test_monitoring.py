@@ -1,4 +1,4 @@
-"""The dashboard and the alerts use only metrics of the relay."""
+"""The alerts use only metrics of the relay, the dashboard also log-based metrics."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from relay.metrics import DESCRIPTIONS, LABELS, SLICE_SERIES, GroupState
+from relay.metrics import DESCRIPTIONS, LABELS, SLICE_SERIES, Description, GroupState
 from tests.support.harness import Harness
 from tests.support.manifests import manifest
 from tests.unit.docs.pages import list_anchors
@@ -42,11 +42,28 @@ QUERIES = {
         for target in panel["targets"]
     },
 }
-METRICS = {one.name: one for one in DESCRIPTIONS}
+LOG_BASED = "logging_googleapis_com:user_"
+"""What a log-based metric's name begins with in Managed Service for Prometheus."""
+
+
+def read_log_based() -> Iterator[tuple[str, Description]]:
+    """The log-based metrics of Terraform by their names in PromQL, from the text."""
+    text = (ROOT / "infra" / "terraform" / "metrics.tf").read_text()
+    for block in text.split('resource "google_logging_metric" ')[1:]:
+        (name,) = re.findall(r'name += "\$\{var.name_prefix\}-([a-z-]+)"', block)
+        kind = "histogram" if '"DISTRIBUTION"' in block else "counter"
+        labels = tuple(re.findall(r'(\w+) += "EXTRACT', block.partition("label_extractors")[2]))
+        found = f"{LOG_BASED}tpu_functions_{name.replace('-', '_')}"
+        yield found, Description(found, kind, labels, "")
+
+
+METRICS = {**{one.name: one for one in DESCRIPTIONS}, **dict(read_log_based())}
 OF_THE_CLIENT = {"process_resident_memory_bytes"}
 OF_THE_SCRAPE = ("cluster", "$cluster")
 """A label that the scraping system adds, with the dashboard's variable: ``.*`` matches its absence."""
-SELECTOR = re.compile(r"(tpu_functions_\w+|process_\w+)(?:\{([^}]*)\})?")
+OF_THE_FUNCTIONS = ("monitored_resource", "cloud_run_revision")
+"""Without it, a log-based metric has no series: it may be one of several resources."""
+SELECTOR = re.compile(rf"((?:{LOG_BASED})?tpu_functions_\w+|process_\w+)(?:\{{([^}}]*)\}})?")
 MATCHER = re.compile(r'(\w+)(=~|!~|!=|=)"([^"]*)"')
 GROUPING = re.compile(r"\b(?:sum|max) by \(([^)]*)\) \(")
 SUFFIXES = ("_bucket", "_sum", "_count")
@@ -71,9 +88,10 @@ def test_a_query_names_existing_metrics_and_labels(query: str) -> None:
     for metric, matchers in found:
         assert metric in METRICS.keys() | OF_THE_CLIENT
         for label, _, values in matchers:
-            if (label, values) != OF_THE_SCRAPE:
+            if (label, values) not in (OF_THE_SCRAPE, OF_THE_FUNCTIONS):
                 assert label in METRICS[metric].labels
-                assert set(values.split("|")) <= set(LABELS[label])
+                if metric not in dict(read_log_based()):
+                    assert set(values.split("|")) <= set(LABELS[label])
     for labels in GROUPING.findall(query):
         named = {label.strip() for label in labels.split(",")} - {"le"}
         assert named <= set(METRICS[found[0][0]].labels)
@@ -91,7 +109,8 @@ def test_a_query_uses_rates_of_counters_and_the_series_of_histograms(query: str)
 
 def test_the_dashboard_shows_every_metric_of_slices() -> None:
     shown = {metric for query in QUERIES.values() for metric, _ in selectors(query)}
-    assert {one for one in METRICS if "_relay_" not in one} - shown == set()
+    others = {f"{LOG_BASED}tpu_functions_{one}" for one in ("invocations", "invocation_duration")}
+    assert {one for one in METRICS if "_relay_" not in one} - shown == others
 
 
 def test_the_dashboard_shows_the_clusters_that_are_selected() -> None:
@@ -102,7 +121,9 @@ def test_the_dashboard_shows_the_clusters_that_are_selected() -> None:
     for panel in PANELS:
         for target in panel["targets"]:
             found = list(selectors(target["expr"]))
-            assert [one for one in found if ("cluster", "=~", "$cluster") not in one[1]] == []
+            for metric, matchers in found:
+                label, value = OF_THE_FUNCTIONS if metric.startswith(LOG_BASED) else OF_THE_SCRAPE
+                assert (label, "=" if label != "cluster" else "=~", value) in matchers
 
 
 def test_both_components_have_the_same_alerts() -> None:
@@ -232,7 +253,7 @@ def test_an_overlay_sets_the_owner_in_all_links(tmp_path: Path, name: str, kind:
 def test_the_log_based_metrics_use_fields_that_every_invocation_logs() -> None:
     text = (ROOT / "infra" / "terraform" / "metrics.tf").read_text()
     read = set(re.findall(r"jsonPayload\.(\w+)", text))
-    of_tries = {"class", "candidate", "refusal"}
+    of_tries = {"class", "candidate", "refusal", "waited_s"}
     assert read == {"step", "decision", "milliseconds", *of_tries}
     harness = Harness()
     harness.apply(manifest("bench"))
