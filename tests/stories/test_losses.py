@@ -528,6 +528,66 @@ def test_a_node_deleted_manually_is_reported_and_returns_with_its_vm() -> None:
     helpers.assert_deleted_completely(harness)
 
 
+UNMANAGED = "components.gke.io/gke-unmanaged-node"
+"""The label of Nodes that Google's cloud-controller-manager leaves alone."""
+
+
+def run_beside_cloud_controller_manager(
+    harness: Harness, holds: Callable[[], bool], timeout: timedelta
+) -> None:
+    """Let time pass beside a cloud-controller-manager whose project does not have the VMs: every five
+    seconds it deletes each Node that is not Ready."""
+    end = harness.clock.now() + timeout
+    while not holds():
+        assert harness.clock.now() < end, helpers.describe_state(harness)
+        harness.run_for(timedelta(seconds=5))
+        for name, node in helpers.nodes(harness).items():
+            status = {one["type"]: one["status"] for one in node["status"]["conditions"]}
+            if status["Ready"] != "True" and UNMANAGED not in node["metadata"]["labels"]:
+                harness.simulation.admin("DELETE", f"/api/v1/nodes/{name}")
+
+
+@pytest.mark.parametrize("change", [{}, TWO_SINGLE], ids=["BULK", "INDIVIDUAL"])
+def test_a_slice_whose_nodes_are_deleted_before_they_are_ready_is_reported_late(
+    change: dict[str, Any],
+) -> None:
+    harness = Harness(helpers.with_heartbeats())
+    harness.apply(manifest(**change))
+    run_beside_cloud_controller_manager(
+        harness, lambda: helpers.condition_of(harness)[1] == "NodeJoinTimeout", 20 * MINUTE
+    )
+    assert helpers.condition_of(harness)[2].startswith(
+        "Waiting for 2 of 2 nodes to join the cluster; "
+    )
+    assert [
+        vm for vm in helpers.vms(harness) if helpers.vm_name(vm) in helpers.nodes(harness)
+    ] == []
+    helpers.assert_deleted_completely(harness)
+
+
+@pytest.mark.parametrize("labels", [{}, {UNMANAGED: "true"}], ids=["deleted", "left alone"])
+def test_a_node_that_is_not_ready_for_a_moment_stays_only_with_the_label_for_it(
+    labels: dict[str, str],
+) -> None:
+    harness = Harness(helpers.with_heartbeats())
+    harness.apply(manifest(nodeLabels=labels))
+    if labels:
+        run_beside_cloud_controller_manager(harness, lambda: harness.is_ready(NAME), HOUR)
+    helpers.until_ready(harness)
+    harness.run_for(10 * MINUTE)
+    name = sorted(helpers.nodes(harness))[0]
+    path = f"/api/v1/nodes/{name}/status"
+    helpers.patch(harness, path, {"status": {"conditions": conditions(harness, path, "False")}})
+    reason = "NodeNotReady" if labels else "NodeDeleted"
+    run_beside_cloud_controller_manager(
+        harness, lambda: helpers.pending(harness) == {name: reason}, 5 * MINUTE
+    )
+    harness.run_for(10 * MINUTE)
+    assert harness.is_ready(NAME) is bool(labels)
+    assert (name in helpers.nodes(harness)) is bool(labels)
+    helpers.assert_deleted_completely(harness)
+
+
 def test_silent_kubelets_are_reported() -> None:
     harness = Harness(helpers.with_heartbeats(lease_s=None))
     harness.apply(manifest())
