@@ -9,12 +9,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from local.base.cluster_client import ClusterClient
+from local.cloud.simulation import PROJECT
 from local.cluster.manifests import GROUPS, label_workload
 from local.control_plane import workload_controllers
 from local.control_plane.plane import OwnControlPlane
@@ -27,9 +29,10 @@ from tests.support.harness import ROOT
 EXAMPLE = ROOT / "examples" / "jobset-v6e-multislice.yaml"
 JOBSET = workload_controllers.JOBSET.path + "/multislice"
 PODS = "/api/v1/namespaces/default/pods"
+EVENTS = "/api/v1/namespaces/default/events"
 LABELS = "jobset.sigs.k8s.io"
-END = "tests.tpu-functions.dev/phase"
-"""The annotation of a Pod that has ended."""
+END, HANGS = "tests.tpu-functions.dev/phase", "tests.tpu-functions.dev/hangs"
+"""The annotations of a Pod that has ended, and of one that never ends when it is deleted."""
 WITHIN_S = 90.0
 
 Document = dict[str, Any]
@@ -56,12 +59,12 @@ class Life:
         assert code < 300, answer
         return answer
 
-    async def end_pods(self, phase: str, *names: str) -> None:
-        """End the Pods with these host names, or all."""
+    async def end_pods(self, phase: str, *names: str, key: str = END) -> None:
+        """End the Pods with these host names, or all. With the key `HANGS`: never."""
         for pod in await self.client.list(PODS):
             if pod["spec"]["hostname"] in names or not names:
                 path = f"{PODS}/{pod['metadata']['name']}"
-                await self.ask("PATCH", path, {"metadata": {"annotations": {END: phase}}})
+                await self.ask("PATCH", path, {"metadata": {"annotations": {key: phase}}})
 
     async def until(self, condition: Callable[[list[Document]], bool], what: str) -> None:
         """Wait until a condition holds for the JobSet's Pods."""
@@ -72,6 +75,27 @@ class Life:
         except TimeoutError:
             pods = [(one["metadata"], one["status"]) for one in await self.client.list(PODS)]
             raise AssertionError(f"not in {WITHIN_S:.0f} s: {what}: {pods}") from None
+
+    async def until_reported(self, reason: str) -> list[str]:
+        """Wait for Events whose reason ends so; return their messages."""
+        found: list[str] = []
+        async with asyncio.timeout(WITHIN_S):
+            while not found:
+                await asyncio.sleep(0.1)
+                events = await self.client.list(EVENTS)
+                found = [one["message"] for one in events if one["reason"].endswith(reason)]
+        return found
+
+    def environment(self, identity: str) -> dict[str, str]:
+        """The environment of a step that runs in this process."""
+        supervisor = self.supervisor
+        return {
+            "PUBSUB_PROJECT": PROJECT,
+            "PUBSUB_EMULATOR_HOST": supervisor.pubsub_address,
+            "COMPUTE_ENDPOINT": supervisor.compute_url,
+            "KUBECONFIG": str(supervisor.cluster.kubeconfig_of(identity)),
+            "JOBSET_PROVIDER": TPU_NODE_GROUP,
+        }
 
     async def run(self, attempt: int) -> dict[str, set[str]]:
         """Wait until all Pods of an attempt run; return the Nodes of each Job."""
@@ -106,20 +130,27 @@ class Life:
 
 @asynccontextmanager
 async def living(cluster: OwnControlPlane, folder: Path, **settings: Any) -> AsyncIterator[Life]:
-    """Run the product in the cluster, with more settings of the supervisor."""
-    ends = lambda pod: (pod["metadata"].get("annotations") or {}).get(END, "")  # noqa: E731
+    """Run the product in the cluster, with other settings of the supervisor."""
+    ends, hangs = partial(_read, END), partial(_read, HANGS)
+    chosen: dict[str, Any] = {
+        "calls_webhooks": True,
+        "pods": PodBehaviour(run_s=0.0, ends=ends, stop_s=0.2, hangs=lambda pod: bool(hangs(pod))),
+        **settings,
+    }
     setup = Setup(
         folder,
         kubeconfig=cluster.kubeconfig,
-        calls_webhooks=True,
         gce=QUICK_GCE,
         agents=QUICK_AGENTS,
         scripts=0,
         slices=TPU_NODE_GROUP,
         jobset=REAL_CONTROLLERS,
-        pods=PodBehaviour(run_s=0.0, ends=ends, stop_s=0.2),
         sweep_every_s=SWEEP_EVERY_S,
-        **settings,
+        **chosen,
     )
     async with open_supervisor(setup, lambda _: None) as supervisor, supervisor.client() as client:
         yield Life(supervisor, client)
+
+
+def _read(key: str, pod: Document) -> str:
+    return str((pod["metadata"].get("annotations") or {}).get(key, ""))

@@ -6,24 +6,34 @@ review the Jobs and Pods. VMs and kubelets are simulated: a Pod ends as its anno
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from local.cluster.manifests import GROUPS, item_path
+from functions import release_slice
+from local.cluster.manifests import GROUPS, NODES, item_path
 from local.control_plane import workload_controllers
 from local.control_plane.plane import OwnControlPlane
 from local.jobsets import jobset as stand_in
 from local.jobsets.objects import Call
 from local.tests.jobsets.cluster import jobset
 from local.tests.real_parts import get_workload_controllers, open_own_control_plane
+from shared.base.timestamps import parse_time
+from shared.frame.step import handle
+from shared.runtime import get_runtime
 from shared.slices.by_node_group.provider import RELEASE_ANNOTATION
+from shared.triggers.message import SLICE_KIND, Cause, Message
+from shared.triggers.routes import RELEASE_SLICE
 from tests.real.inventory import list_everything
-from tests.real.life import JOBSET, LABELS, PODS, Document, living
+from tests.real.life import HANGS, JOBSET, LABELS, PODS, Document, Life, living
 from tests.real.relay.waiting import until
+from tests.support.pushes import push
 
 pytestmark = [
     pytest.mark.real,
@@ -77,15 +87,68 @@ async def test_a_jobset_keeps_its_slices_until_it_is_deleted_in_the_foreground(
     assert list_everything(cluster) ^ before == set()
 
 
-async def test_the_slices_of_a_jobset_that_its_ttl_deletes_are_released(
+async def test_the_slices_of_a_jobset_without_our_webhooks_that_its_ttl_deletes_are_released(
     cluster: OwnControlPlane, tmp_path: Path
 ) -> None:
-    async with living(cluster, tmp_path) as life:
+    """JobSet's exclusive topology alone separates its Jobs."""
+    async with living(cluster, tmp_path, calls_webhooks=False) as life:
         await life.apply(ttlSecondsAfterFinished=2)
-        await life.run(attempt=0)
+        nodes = await life.run(attempt=0)
+        assert sorted(map(len, nodes.values())) == [2, 2]
+        pools = {
+            one["metadata"]["name"]: one["metadata"]["labels"].get("cloud.google.com/gke-nodepool")
+            for one in await life.client.list(NODES)
+        }
+        assert len({frozenset(pools[one] for one in names) for names in nodes.values()}) == 2
+        assert len({pools[one] for names in nodes.values() for one in names}) == 2
+        for pod in await life.client.list(PODS):
+            assert "job-key" not in pod["spec"]["nodeSelector"]
         await life.end_pods("Succeeded")
         await life.until_jobset_is_gone()
         await life.until_slices_are_gone()
+
+
+@pytest.mark.slow
+async def test_a_pod_that_hangs_in_a_deletion_in_the_foreground_keeps_its_slice_for_ten_minutes(
+    cluster: OwnControlPlane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The JobSet waits for the Pod, the Pod for its Node, and the Node for the slice."""
+    async with living(cluster, tmp_path) as life:
+        await life.apply()
+        await life.run(attempt=0)
+        await life.end_pods("true", "multislice-slice-0-1", key=HANGS)
+        await life.ask("DELETE", JOBSET, {"propagationPolicy": "Foreground"})
+        await life.until(lambda pods: len(pods) == 1, "one Pod is left")
+        (message,) = await life.until_reported("InUse")
+        (pod,) = await life.client.list(PODS)
+        groups = await life.client.list(GROUPS)
+        (group,) = [one for one in groups if one["metadata"]["name"] in message]
+        assert message.endswith(
+            "because Pods of Job default/multislice-slice-0 run on it: it is deleted when they have "
+            "ended, at the latest ten minutes after the grace period of their deletion"
+        )
+        jobset = await life.ask("GET", JOBSET)
+        assert "foregroundDeletion" in jobset["metadata"]["finalizers"]
+        overdue = parse_time(pod["metadata"]["deletionTimestamp"]) + timedelta(minutes=10)
+        release = partial(release_at, life, monkeypatch, group)
+        assert release(overdue - timedelta(seconds=1)) == "InUse"
+        assert release(overdue) == "Releasing"
+        await life.until_slices_are_gone()
+        await life.until_jobset_is_gone()
+
+
+def release_at(
+    life: Life, monkeypatch: pytest.MonkeyPatch, group: Document, moment: datetime
+) -> str:
+    """Run release_slice about a slice in this process, at a time to come; return the outcome."""
+    for name, value in life.environment("release-slice").items():
+        monkeypatch.setenv(name, value)
+    runtime = replace(get_runtime.__wrapped__(), now=lambda: moment)
+    metadata = group["metadata"]
+    names = metadata["namespace"], metadata["name"], metadata["uid"]
+    message = Message(*names, Cause.RESYNC, moment, kind=SLICE_KIND)
+    body = push(json.loads(message.encode()))
+    return handle(RELEASE_SLICE, release_slice.STEP.run, body, runtime).outcome
 
 
 def test_the_stand_in_creates_and_resumes_jobs_as_jobset_does(cluster: OwnControlPlane) -> None:
