@@ -1,8 +1,10 @@
-"""Upgrade from a version whose tokens are in kubeadm's group, and downgrade, while VMs join.
+"""Upgrades and downgrades: of tokens while VMs join, and of slices of classes.
+
+The older version's tokens are in kubeadm's group.
 
 The older version has no approve_join, no permissions for the new group, and a policy that rejects it.
 Its functions are simulated by those of this version with ``JOIN_APPROVAL=external``, whose tokens are
-equal.
+equal. A version without classes is simulated by one that reads none.
 """
 
 from __future__ import annotations
@@ -10,16 +12,26 @@ from __future__ import annotations
 import json
 from base64 import b64decode
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
+
+import pytest
 
 from local.cloud.simulation import LAZY_LEASE_S, Options
 from local.vm import agents
 from shared.base.names import BOOTSTRAP_GROUP
 from shared.node_groups.bootstrap import KUBEADM_GROUP
-from shared.settings import JoinApproval
+from shared.settings import GKE, TPU_NODE_GROUP, JoinApproval
+from shared.slices.by_node_group import provider as group_slices
+from shared.slices.by_node_pool import found_pools
+from shared.slices.classes import CLASS_ANNOTATION
+from shared.slices.work import SliceWork
+from tests.faults import jobsets
 from tests.stories import helpers
+from tests.stories import jobsets as stories
 from tests.stories.helpers import HOUR, MINUTE, STANDARD
+from tests.support import jobset_objects as objects
 from tests.support.harness import Harness, manifests
 from tests.support.manifests import manifest
 
@@ -191,3 +203,53 @@ def test_with_external_approval_approve_join_gets_no_message() -> None:
         verb="list", resource="certificatesigningrequests", user="sweep"
     )
     helpers.assert_deleted_completely(harness)
+
+
+@contextmanager
+def without_classes() -> Iterator[None]:
+    """Functions of a version that knows no classes: what it does not read of a slice is empty."""
+    with pytest.MonkeyPatch.context() as older:
+        older.setattr(SliceWork, "list_classes", lambda _: ())
+        for module in (group_slices, found_pools):
+            older.setattr(module, "CLASS_ANNOTATION", "tpu-functions.dev/unknown")
+        yield
+
+
+@pytest.mark.parametrize("provider", [TPU_NODE_GROUP, GKE])
+def test_slices_of_a_class_survive_a_version_without_classes_and_the_reverse(provider: str) -> None:
+    harness = Harness(helpers.with_heartbeats(), slices=jobsets.SETTINGS[provider])
+    jobsets.prepare(harness)
+    jobsets.make_class(harness)
+
+    def apply(*names: str, running: int) -> None:
+        for name in names:
+            stories.apply(harness, objects.small_jobset(name))
+        stories.until(harness, lambda: stories.phases(harness) == ["Running"] * running)
+
+    def read() -> dict[str, bool]:
+        """Whether each slice has a class, by its uid or name."""
+        groups = harness.simulation.admin("GET", jobsets.GROUPS)["items"]
+        found = {one["metadata"]["uid"]: one["metadata"]["annotations"] for one in groups}
+        pools = filter(None, map(harness.gke.find_pool, jobsets.pools(harness)))
+        found |= {one.content["name"]: one.content["config"]["labels"] for one in pools}
+        return {key: CLASS_ANNOTATION in marks for key, marks in found.items()}
+
+    apply("newer", "ended", running=2)
+    before = read()
+    assert [*before.values()] == [True, True]
+    with without_classes():
+        harness.run_for(HOUR)
+        assert read() == before
+        assert {*stories.phases(harness)} == {"Running"}
+        harness.simulation.admin("DELETE", f"{stories.JOBSETS}/ended")
+        stories.until(harness, lambda: len(read()) == 1)
+        apply("older", running=2)
+    mixed = read()
+    assert sorted(mixed.values()) == [False, True]
+    harness.run_for(HOUR)
+    assert read() == mixed
+    assert {*stories.phases(harness)} == {"Running"}
+    for name in ("newer", "older"):
+        harness.simulation.admin("DELETE", f"{stories.JOBSETS}/{name}")
+    stories.until(harness, lambda: not read())
+    assert harness.leftovers() == []
