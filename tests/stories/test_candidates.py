@@ -14,6 +14,7 @@ from tests.faults.jobsets import (
     FREE,
     FULL,
     GROUPS,
+    RESERVATION,
     RESERVED,
     SETTINGS,
     count_most,
@@ -110,12 +111,9 @@ def events(harness: Harness, reason: str) -> list[str]:
 
 
 @PROVIDERS
-def test_two_candidates_refuse_and_the_third_one_has_the_slice(
-    provider: str, print_figure: PrintFigure
-) -> None:
+def test_two_candidates_refuse_and_the_third_one_has_the_slice(provider: str) -> None:
     harness = ClassHarness(provider, giveUpAfter="30s")
     harness.start()
-    refused = harness.calls
     assert {*harness.refusals()} == {f"{FULL}/STANDARD", f"{RESERVED}/RESERVATION_BOUND/small"}
     messages = events(harness, "CandidateRefused")
     assert sorted({one.partition(" ")[0] for one in messages}) == ["JobSet", "Pod"]
@@ -143,11 +141,36 @@ def test_two_candidates_refuse_and_the_third_one_has_the_slice(
     assert (waited["class"], waited["candidate"]) == ("v6e", f"{harness.prefix}{FREE}/STANDARD")
     assert waited["waited_s"] == found["status"]["waits"]["seconds"][0]
     harness.end()
-    at_once = ClassHarness(provider, CANDIDATES[2:], giveUpAfter="30s")
-    at_once.start()
-    more = refused - at_once.calls
-    print_figure(f"two refusals, {provider:<15} {more:>3} calls to the cloud more than none")
-    assert more <= (12 if harness.is_gke else 28)
+
+
+RESERVED_TOO = {**CANDIDATES[1], "zone": FULL}
+
+
+@pytest.mark.parametrize(
+    "provider, first, most",
+    [
+        (TPU_NODE_GROUP, RESERVED_TOO, 26),
+        # It lets the slice wait, and refuses nothing: one read more shows that no VM came.
+        (TPU_NODE_GROUP, CANDIDATES[0], 27),
+        (GKE, RESERVED_TOO, 12),
+        (GKE, CANDIDATES[0], 12),
+    ],
+)
+def test_two_refusals_cost_few_calls(
+    provider: str, first: dict[str, str], most: int, print_figure: PrintFigure
+) -> None:
+    spent = []
+    for candidates in ([first, *CANDIDATES[1:]], CANDIDATES[2:]):
+        harness = ClassHarness(provider, candidates, giveUpAfter="30s")
+        harness.simulation.gce.faults.set_reservation(
+            RESERVATION.replace(RESERVED, FULL), "ct6e-standard-4t", 0
+        )
+        harness.start()
+        assert len(harness.refusals()) == len(candidates) - 1
+        spent.append(harness.calls)
+    more, reason = spent[0] - spent[1], first.get("provisioningModel", "no capacity")
+    print_figure(f"two refusals, {provider:<15} {reason:<18} {more:>3} calls to the cloud more")
+    assert more <= most
 
 
 def test_a_candidate_that_waits_is_given_up_after_the_time_of_its_class_and_not_before() -> None:
