@@ -6,7 +6,6 @@ from dataclasses import replace
 from datetime import datetime
 
 from functions.provision_slice import observe, waiting
-from shared.base.reasons import find_advice
 from shared.base.timestamps import render_time
 from shared.frame.plan import Action, Emit, Plan
 from shared.ports.errors import CallError
@@ -225,7 +224,5 @@ def _describe_candidates(observed: observe.ObservedPod, now: datetime) -> dict[s
 
 def cut_words(message: str) -> str:
     """The beginning of a message without resource and advice, because Events are short."""
-    text = _RESOURCE.sub("", message)
-    for reason in candidates.REFUSALS:
-        text = text.partition(find_advice(reason)[:40])[0].rstrip(". ")
+    text = candidates.without_advice(_RESOURCE.sub("", message))
     return text if len(text) <= _MAX_WORDS else f"{text[:_MAX_WORDS]}..."

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from shared.base.reasons import Reason
+from shared.base.reasons import Reason, find_advice
 from shared.frame.plan import StaleObservation
 from shared.slices.classes import Place, Refusal, Shape, SliceClass
 from shared.slices.provider import Slice
@@ -110,6 +110,13 @@ def apply(changes: Sequence[Change], refusals: Refusals, now: datetime) -> Refus
     return refusals
 
 
+def without_advice(message: str) -> str:
+    """A slice's message without what its reason advises, which is for people who create groups."""
+    for reason in REFUSALS:
+        message = message.partition(find_advice(reason)[:40])[0].rstrip(". ")
+    return message
+
+
 def name_asker(found: Slice) -> str:
     """A slice as `Refusal.asked_by`."""
     return f"{found.unit.namespace}/{found.name}"
@@ -168,7 +175,8 @@ def find_next(
         return None
     if own not in of.candidates:
         return Move(next_place, (claim,))
-    words = found.message or f"no VM within {int(of.give_up_after.total_seconds())} s"
+    words = without_advice(found.message)
+    words = words or f"no VM within {int(of.give_up_after.total_seconds())} s"
     record = RecordRefusal(own, shape, asker, WAITED, words)
     after = eligible[eligible.index(own) + 1 :] if own in eligible else ()
     has_waited = now - begin >= of.give_up_after and choose(of, after, shape, asker, now)

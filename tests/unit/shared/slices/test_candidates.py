@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shared.base.reasons import Reason
+from shared.base.reasons import Reason, find_advice
 from shared.frame.plan import StaleObservation
 from shared.slices.candidates import (
     MAX_MESSAGE,
@@ -177,6 +177,7 @@ NEXT: dict[str, tuple[Slice, SliceClass, Move | None]] = {
     "its candidate cannot be read": (a_slice(None), a_class(), None),
     "waits for long": (waiting(), a_class(), to(MIDDLE, waited(TOP), must_check=True)),
     "waits for long, with the cloud's words": (waiting(message="busy"), a_class(), to(MIDDLE, waited(TOP, "busy"), must_check=True)),
+    "waits for long, with an advice for people": (waiting(message=f"busy. {find_advice(Reason.INSUFFICIENT_CAPACITY)}"), a_class(), to(MIDDLE, waited(TOP, "busy"), must_check=True)),
     "waits for a short time": (waiting(**YOUNG), a_class(), None),
     "waits for long, and has VMs": (waiting(has_vms=True), a_class(), None),
     "waits for long, and the provider cannot delete it": (waiting(can_be_given_up=False), a_class(), None),
