@@ -112,7 +112,9 @@ class Crowd:
 
 
 @pytest.mark.parametrize("provider", [TPU_NODE_GROUP, GKE])
-@pytest.mark.parametrize("count", [40, pytest.param(200, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "count", [40, pytest.param(200, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])]
+)
 def test_many_demands_on_three_candidates_take_their_turns(
     provider: str, count: int, print_figure: PrintFigure
 ) -> None:
