@@ -192,7 +192,7 @@ SCENARIOS: tuple[Callable[[], object], ...] = (
         TPU_NODE_GROUP, is_of_class=True
     ),
     lambda: test_candidates.test_two_candidates_refuse_and_the_third_one_has_the_slice(
-        TPU_NODE_GROUP, lambda _: None
+        TPU_NODE_GROUP
     ),
     lambda: test_jobset_ends.test_the_slice_of_a_completed_job_is_released_while_the_others_run(
         "TPUNodeGroups"
