@@ -62,12 +62,11 @@ def explore(world: World) -> Run:
     return run
 
 
-class _ExploredHarness(Harness):
+class ExploredHarness(Harness):
     """A harness that knows the message of each running invocation."""
 
-    counts: Counter[str]
-
     def __init__(self, *args: Any, **named: Any) -> None:
+        self.counts: Counter[str] = Counter()
         self.bodies: dict[int, tuple[str, bytes]] = {}
         super().__init__(*args, **named)
 
@@ -75,12 +74,14 @@ class _ExploredHarness(Harness):
         serve = super()._serve(step)
 
         def remember(body: bytes) -> int:
-            self.bodies[threading.get_ident()] = (step, body)
+            thread = threading.get_ident()
+            outer = self.bodies.get(thread, ("", b""))
+            self.bodies[thread] = (step, body)
             self.counts["invocations"] += 1
             try:
                 return serve(body)
             finally:
-                del self.bodies[threading.get_ident()]
+                self.bodies[thread] = outer
 
         return remember
 
@@ -88,7 +89,7 @@ class _ExploredHarness(Harness):
         """Begin a second invocation for the message of the current one."""
         step, body = self.bodies[threading.get_ident()]
         serve = self._serve(step)
-        self.clock.call_later(0, lambda: turns.begin(lambda: void(serve(body))))
+        self.clock.call_later(0, lambda: self.begin(lambda: void(serve(body))))
 
 
 def void(_: object) -> None:
@@ -105,7 +106,7 @@ class Explorer:
         self._lost_vms, self._deleted_nodes = False, False
         self._taken: list[str] = []
         slices = SETTINGS.get(world.provider)
-        self.harness = _ExploredHarness(world.options, seed=world.seed, slices=slices)
+        self.harness = ExploredHarness(world.options, seed=world.seed, slices=slices)
         self.harness.counts = run.counts
         self._begun = self.harness.clock.now()
         self.rules = Rules(self.harness)
@@ -301,6 +302,11 @@ class Explorer:
                 return fault
         return None
 
+    def _let_others_run(self) -> None:
+        """While a call takes its time."""
+        slow = self._random.choice((0.05, 0.05, 0.2, 0.5, 2.0))
+        turns.sleep(self.harness.clock, self._random.uniform(0, slow))
+
     def _before(self, step: str, call: str) -> None:
         """Before the publication of a message by a step."""
         if call.startswith("publish "):
@@ -309,8 +315,7 @@ class Explorer:
 
     def _call(self, step: str, request: Request, server: Callable[[Request], Response]) -> Response:
         self._run.counts["calls"] += 1
-        slow = self._random.choice((0.05, 0.05, 0.2, 0.5, 2.0))
-        turns.sleep(self.harness.clock, self._random.uniform(0, slow))
+        self._let_others_run()
         fault = self._take(CALLS, step, request)
         send = partial(self._send, step, request, server)
         if fault is None:
@@ -336,13 +341,16 @@ class Explorer:
             case "pause":
                 turns.sleep(self.harness.clock, fault.seconds)
             case "again":
-                self.harness.begin_again()
+                self._begin_again()
             case "crash":
                 raise ProcessKilled
             case "crash after":
                 send()
                 raise ProcessKilled
         return send()
+
+    def _begin_again(self) -> None:
+        self.harness.begin_again()
 
     def _send(
         self,

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
 from tests.explore.explorer import explore
 from tests.explore.planted import count_seeds
-from tests.explore.world import draw
+from tests.explore.world import draw, number_of_commit
 from tests.stories.helpers import PrintFigure
 
 SAMPLE = 24
@@ -31,18 +29,9 @@ def check(seeds: range, print_figure: PrintFigure) -> None:
     assert problems == []
 
 
-def first_of_commit() -> int:
-    """One of seven samples, by the commit's id; the first one without Git."""
-    command = ["git", "rev-parse", "HEAD"]
-    found = subprocess.run(
-        command, cwd=Path(__file__).parent, capture_output=True, text=True, check=False
-    )
-    return MANY + int(found.stdout[:4] or "0", 16) % SAMPLES * SAMPLE
-
-
 @pytest.mark.parametrize("shard", range(2))
 def test_worlds_of_this_commit_heal(shard: int, print_figure: PrintFigure) -> None:
-    first = first_of_commit() + shard * SAMPLE // 2
+    first = MANY + number_of_commit() % SAMPLES * SAMPLE + shard * SAMPLE // 2
     check(range(first, first + SAMPLE // 2), print_figure)
 
 

@@ -5,8 +5,10 @@ Everything is drawn before the run, so that single faults can be left out to shr
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -105,6 +107,15 @@ class World:
     provider: str = ""
     candidates: Sequence[Mapping[str, str]] = ()
     """Those of the class of TPUNodeGroups of workloads; with none there is no class."""
+
+
+def number_of_commit() -> int:
+    """A number that changes with the commit; 0 without Git."""
+    command = ["git", "rev-parse", "HEAD"]
+    found = subprocess.run(
+        command, cwd=Path(__file__).parent, capture_output=True, text=True, check=False
+    )
+    return int(found.stdout[:4] or "0", 16)
 
 
 def draw(seed: int) -> World:

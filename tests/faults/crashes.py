@@ -1,19 +1,24 @@
-"""Lifecycles in which the process of a step is killed at a call."""
+"""Scenarios in which a step is disturbed at a call: its process is killed, or it handles its message
+twice."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+from shared.frame.execution import ACKNOWLEDGED, TRY_AGAIN
 from shared.triggers.routes import STEPS
+from tests.support.forks import Branches
 from tests.support.harness import Harness, ProcessKilled
-from tests.support.manifests import manifest
 
 HOUR = timedelta(hours=1)
+BEFORE, AFTER, AGAIN = "killed before", "killed after", "twice at"
+Choose = Callable[[str], Iterable[str]]
+"""Chooses the disturbances of a call: a text such as ``sweep: GET /path``."""
 
 
 @dataclass
@@ -30,91 +35,62 @@ class Outcome:
     """Until the group is gone."""
 
 
-@dataclass
-class Point:
-    """Where a step is killed: before or after the ``index``-th call of the scenario."""
-
-    index: int
-    moment: str
-    call: str = ""
-    is_reached: bool = False
-
-
-def run_scenario(
+def run_disturbed(
     scenario: Callable[[Harness], Any],
-    point: Point | None = None,
-    make: Callable[[], Harness] = Harness,
+    choose: Choose,
+    make: Callable[[], Any] = Harness,
     steps: Collection[str] = STEPS,
-) -> Outcome:
-    """Run a scenario. If a point is given, kill a step there; only calls of ``steps`` are counted."""
-    harness = make()
-    begun = harness.clock.now()
-    calls: list[str] = []
+) -> tuple[Outcome, list[str], int]:
+    """Run a scenario, and branch off a run for each disturbance that is chosen, of calls of ``steps``.
+
+    Returns the undisturbed outcome, how the others differ from it, and how many there are.
+    """
+    harness, branches, calls = make(), Branches(), list[str]()
+    harness.begin = lambda push: push()
+    is_over, dies_after = False, False
 
     def before(step: str, call: str) -> None:
-        if step in steps:
-            calls.append(f"{step}: {call}")
-            kill_at("before")
+        nonlocal dies_after
+        if step not in steps or branches.path or is_over:
+            return
+        calls.append(f"{step}: {call}")
+        for kind_ in choose(calls[-1]):
+            if branches.take(f"{len(calls)} {kind_} {calls[-1]}"):
+                dies_after = kind_ == AFTER
+                if kind_ == BEFORE:
+                    raise ProcessKilled
+                if kind_ == AGAIN:
+                    harness.begin_again()
+                    harness.run_for(timedelta())
+                return
 
-    def after(step: str, _call: str) -> None:
-        if step in steps:
-            kill_at("after")
-
-    def kill_at(moment: str) -> None:
-        if point and not point.is_reached and (len(calls), moment) == (point.index, point.moment):
-            point.is_reached, point.call = True, calls[-1]
+    def after(_step: str, _call: str) -> None:
+        nonlocal dies_after
+        if dies_after:
+            dies_after = False
             raise ProcessKilled
 
+    def live() -> Outcome | str:
+        nonlocal is_over
+        try:
+            ready = scenario(harness)
+            is_over = True
+            harness.run_for(HOUR)
+        except BaseException as error:  # noqa: BLE001 - also in a branch, which ends then
+            return f"{type(error).__name__}: {error}"
+        answers = {answer.http for _, answer in harness.answers} - {ACKNOWLEDGED, TRY_AGAIN}
+        left = harness.leftovers() + [f"answer {http}" for http in answers]
+        return Outcome(ready, harness.operations, harness.node_deletes(), left, calls)
+
     harness.hooks.before, harness.hooks.after = before, after
-    ready = scenario(harness)
-    until_gone, took = list(calls), harness.clock.now() - begun
-    harness.run_for(HOUR)
-    return Outcome(
-        ready, harness.operations, harness.node_deletes(), harness.leftovers(), until_gone, took
-    )
-
-
-def complete_lifecycle(harness: Harness) -> Any:
-    """A group is applied, becomes Ready, is deleted and is gone."""
-    harness.apply(manifest())
-    assert harness.run_until(lambda: harness.is_ready("my-slice"), HOUR), describe_state(harness)
-    harness.run_for(timedelta(minutes=3))
-    state = end_state(harness)
-    harness.delete("my-slice")
-    assert harness.run_until(lambda: harness.group("my-slice") is None, HOUR), describe_state(
-        harness
-    )
-    return state
-
-
-def deleted_during_creation(harness: Harness) -> Any:
-    """A group is deleted while Compute Engine creates the policy and the template."""
-    harness.apply(manifest())
-    both = {"resourcePolicies.insert", "instanceTemplates.insert"}
-    assert harness.run_until(lambda: both <= harness.operations.keys(), HOUR), describe_state(
-        harness
-    )
-    harness.delete("my-slice")
-    assert harness.run_until(lambda: harness.group("my-slice") is None, HOUR), describe_state(
-        harness
-    )
-
-
-def deleted_while_vms_are_created(harness: Harness) -> Any:
-    """A group is deleted immediately after its MIG was inserted."""
-    harness.apply(manifest())
-    mig = "projects/my-gcp-project/zones/us-central1-c/instanceGroupManagers/"
-    harness.run_until(lambda: any(mig in path for path in harness.leftovers()), HOUR)
-    harness.delete("my-slice")
-    assert harness.run_until(lambda: harness.group("my-slice") is None, HOUR), describe_state(
-        harness
-    )
-
-
-def describe_state(harness: Harness) -> str:
-    """The status and the last log lines, for the message of a failed assertion."""
-    group = harness.group("my-slice") or {}
-    return f"{group.get('status')}\n" + "\n".join(map(str, harness.log.lines[-12:]))
+    ends: dict[tuple[str, ...], Outcome | str] = branches.end(live())
+    usual = ends.pop(())
+    assert isinstance(usual, Outcome), usual
+    failures = []
+    for (name,), end in ends.items():
+        found = [end] if isinstance(end, str) else differences(usual, end)
+        failures += [f"{name}: {one}" for one in found]
+    return usual, failures, len(ends)
 
 
 def end_state(harness: Harness) -> Any:
@@ -143,14 +119,6 @@ def end_state(harness: Harness) -> Any:
 def anonymous(thing: Any) -> str:
     text = re.sub(r"tng-my-slice-[0-9a-f]{8}(-[a-z0-9]{4})?", "NAME", str(thing))
     return re.sub(r"'[0-9]{6,}'", "ID", text)
-
-
-SCENARIOS = (complete_lifecycle, deleted_during_creation, deleted_while_vms_are_created)
-
-
-def first_call_of(step: str, calls: list[str]) -> int:
-    """Return the index of a step's first call."""
-    return next(at for at, call in enumerate(calls) if call.startswith(f"{step}: "))
 
 
 def is_write(call: str) -> bool:

@@ -2,19 +2,18 @@
 same.
 
 The scenarios are about a small workload of each kind whose slices are TPUNodeGroups or node pools. Only
-calls of the steps of slices are disturbed; `test_crash_anywhere` covers the other steps. The sweep
-repeats the same calls each minute, so the fast tests disturb the first read and the first two writes of
-each kind. After a read is the same point as before the next call. With node pools, the fast tests
-disturb only writes to GKE; of other kinds than JobSets, only writes. In scenarios that delete the
-JobSet, they begin at the deletion, because the calls before it are those of the complete lifecycle. The
-slow tests disturb all calls.
+calls of the steps of slices are disturbed; `tests/explore/exhaustive.py` covers the other steps. The
+sweep repeats the same calls each minute, so the fast test disturbs the first read and the first two
+writes of each kind. After a read is the same point as before the next call. With node pools, the fast
+test disturbs only writes to GKE; of other kinds than JobSets, only writes. In scenarios that delete the
+JobSet, it begins at the deletion, because the calls before it are those of the complete lifecycle. The
+slow test disturbs all calls.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -23,19 +22,10 @@ import pytest
 
 from local.cloud.simulation import Options
 from local.jobsets import PodBehaviour
-from shared.frame.execution import ACKNOWLEDGED, TRY_AGAIN
 from shared.settings import GKE, TPU_NODE_GROUP
 from shared.triggers.routes import SLICE_STEPS
-from tests.faults.crashes import (
-    Outcome,
-    Point,
-    anonymous,
-    differences,
-    first_call_of,
-    is_write,
-    kind,
-    run_scenario,
-)
+from tests.explore.explorer import ExploredHarness
+from tests.faults.crashes import AFTER, AGAIN, BEFORE, anonymous, is_write, kind, run_disturbed
 from tests.faults.jobsets import (
     SETTINGS,
     count_most,
@@ -45,7 +35,7 @@ from tests.faults.jobsets import (
     running,
     slices,
 )
-from tests.stories import duplicates, workload_objects
+from tests.stories import workload_objects
 from tests.stories.helpers import PrintFigure
 from tests.stories.jobsets import MERGE, delete, pods, until
 from tests.support.harness import Harness
@@ -53,9 +43,10 @@ from tests.support.harness import Harness
 Scenario = Callable[[Harness], Any]
 
 
-def new_harness(provider: str, scenario: Scenario, make: Callable[..., Any] = Harness) -> Any:
+def new_harness(provider: str, scenario: Scenario) -> ExploredHarness:
     namespaces = LISTED.get(scenario, "")
-    harness = make(Options(workloads=bool(namespaces)), slices=SETTINGS[provider])
+    options = Options(workloads=bool(namespaces))
+    harness = ExploredHarness(options, slices=SETTINGS[provider])
     prepare(harness, namespaces)
     return harness
 
@@ -237,133 +228,54 @@ SCENARIOS: tuple[Any, ...] = (
 )
 
 
-def sample_calls(case: Case) -> Iterator[int]:
-    """The numbers, from 1, of the calls that the fast tests disturb."""
-    calls = case.baseline.calls
-    begin = (
-        0
-        if case.scenario in (complete_lifecycle, two_candidates_refuse, *LISTED)
-        else first_call_of("release_slice", calls)
-    )
-    times: Counter[str] = Counter()
-    for number, call in enumerate(calls[begin:], begin + 1):
-        if not is_in_sample(call, case):
-            continue
-        times[kind(call)] += 1
-        if times[kind(call)] <= 1 + is_write(call):
-            yield number
-
-
-def is_in_sample(call: str, case: Case) -> bool:
-    if case.provider == GKE:
-        return "/nodePools" in call and is_write(call)
-    return case.scenario not in LISTED or is_write(call)
-
-
-@dataclass(frozen=True)
-class Case:
-    """A scenario with the slices of a provider, and its result without a disturbance."""
-
-    provider: str
-    scenario: Scenario
-    baseline: Outcome
-
-    @property
-    def name(self) -> str:
-        return f"{self.scenario.__name__} with {self.provider}"
-
-
-@pytest.fixture(scope="module")
-def undisturbed() -> dict[Any, Outcome]:
-    return {}
-
-
 @pytest.fixture(params=SCENARIOS, ids=lambda case: f"{case[1].__name__}-{case[0]}")
-def case(request: pytest.FixtureRequest, undisturbed: dict[Any, Outcome]) -> Case:
-    provider, scenario = request.param
-    if request.param not in undisturbed:
-        undisturbed[request.param] = run_scenario(
-            scenario, make=partial(new_harness, provider, scenario), steps=SLICE_STEPS
-        )
-    baseline = undisturbed[request.param]
-    assert baseline.leftovers == []
-    return Case(provider, scenario, baseline)
+def case(request: pytest.FixtureRequest) -> tuple[str, Scenario]:
+    found: tuple[str, Scenario] = request.param
+    return found
 
 
-def check_kills(case: Case, points: list[Point]) -> list[str]:
-    """List the differences from the undisturbed run, by point."""
-    failures = []
-    for point in points:
-        outcome = run_scenario(
-            case.scenario, point, partial(new_harness, case.provider, case.scenario), SLICE_STEPS
-        )
-        assert point.is_reached
-        failures += [
-            f"{point.index} {point.moment} {point.call}: {x}"
-            for x in differences(case.baseline, outcome)
-        ]
-    return failures
+def is_in_sample(call: str, provider: str, scenario: Scenario) -> bool:
+    if provider == GKE:
+        return "/nodePools" in call and is_write(call)
+    return scenario not in LISTED or is_write(call)
 
 
-def kill_points(baseline: Outcome, numbers: Iterable[int]) -> list[Point]:
-    return [
-        Point(number, moment)
-        for number in numbers
-        for moment in ("before", *(["after"] if is_write(baseline.calls[number - 1]) else []))
-    ]
-
-
-def test_a_step_of_jobsets_may_be_killed_at_each_kind_of_call(
-    case: Case, print_figure: PrintFigure
+def test_a_step_of_jobsets_may_be_disturbed_at_each_kind_of_call(
+    case: tuple[str, Scenario], print_figure: PrintFigure
 ) -> None:
-    points = kill_points(case.baseline, sample_calls(case))
-    assert points
-    assert check_kills(case, points) == []
-    print_figure(f"JobSets: {case.name}: killed at {len(points)} points")
+    has_begun = case[1] in (complete_lifecycle, two_candidates_refuse, *LISTED)
+    times = Counter[str]()
+
+    def choose(call: str) -> list[str]:
+        nonlocal has_begun
+        has_begun |= call.startswith("release_slice: ")
+        times[kind(call)] += has_begun and is_in_sample(call, *case)
+        if not has_begun or not is_in_sample(call, *case):
+            return []
+        if is_write(call):
+            return [BEFORE, AFTER, AGAIN] if times[kind(call)] <= 2 else []
+        return [BEFORE] if times[kind(call)] == 1 else []
+
+    check(case, choose, print_figure)
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1800)
-def test_a_step_of_jobsets_may_be_killed_at_any_call(case: Case, print_figure: PrintFigure) -> None:
-    points = [
-        Point(number, moment)
-        for number in range(1, len(case.baseline.calls) + 1)
-        for moment in ("before", "after")
-    ]
-    assert check_kills(case, points) == []
-    print_figure(f"JobSets: {case.name}: killed at all {len(points)} points")
-
-
-def check_duplicates(case: Case, numbers: list[int]) -> list[str]:
-    """List the differences from the undisturbed run, by point."""
-    failures = []
-    for point in map(duplicates.Point, numbers):
-        duplicating = duplicates.DuplicatingHarness
-        make = partial(new_harness, case.provider, case.scenario, duplicating)
-        outcome = duplicates.run_duplicated(case.scenario, point, make, SLICE_STEPS)
-        failures += [
-            f"{point.index} {point.call}: {x}" for x in differences(case.baseline, outcome)
-        ]
-        if point.answer not in (ACKNOWLEDGED, TRY_AGAIN):
-            failures.append(f"{point.index} {point.call}: answered with {point.answer}")
-    return failures
-
-
-def test_a_message_of_jobsets_may_be_processed_twice_at_each_change(
-    case: Case, print_figure: PrintFigure
+@pytest.mark.timeout(3600)
+def test_a_step_of_jobsets_may_be_disturbed_at_any_call(
+    case: tuple[str, Scenario], print_figure: PrintFigure
 ) -> None:
-    calls = case.baseline.calls
-    numbers = [number for number in sample_calls(case) if is_write(calls[number - 1])]
-    assert numbers
-    assert check_duplicates(case, numbers) == []
-    print_figure(f"JobSets: {case.name}: a message processed twice at {len(numbers)} points")
+    check(case, lambda _: [BEFORE, AFTER, AGAIN], print_figure)
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(1800)
-def test_a_message_of_jobsets_may_be_processed_twice_at_any_call(
-    case: Case, print_figure: PrintFigure
+def check(
+    case: tuple[str, Scenario], choose: Callable[[str], list[str]], print_figure: PrintFigure
 ) -> None:
-    numbers = list(range(1, len(case.baseline.calls) + 1))
-    assert check_duplicates(case, numbers) == []
-    print_figure(f"JobSets: {case.name}: a message processed twice at all {len(numbers)} points")
+    """Each disturbed run has the result of the undisturbed one."""
+    provider, scenario = case
+    usual, failures, count = run_disturbed(
+        scenario, choose, partial(new_harness, *case), SLICE_STEPS
+    )
+    assert usual.leftovers == []
+    assert count
+    assert failures == []
+    print_figure(f"{scenario.__name__} with {provider}: {count} calls disturbed")

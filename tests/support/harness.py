@@ -272,6 +272,8 @@ class Harness:
         options = options or Options()
         self.clock, cluster = _clusters.start(options)
         self.hooks = Hooks()
+        self.begin: Callable[[Callable[[], None]], None] = turns.begin
+        """Runs a push."""
         self.may_crash = False
         """Whether a step may crash; otherwise a crash fails the test."""
         self.log = _Log()
@@ -296,7 +298,7 @@ class Harness:
             seed=seed,
             observe=self._observe,
             callers=self.callers,
-            begin=turns.begin,
+            begin=lambda push: self.begin(push),
         )
         self.simulation.gce.faults.set_reservation(RESERVATION, "tpu7x-standard-4t", 4096)
         self.simulation.start()

@@ -1,0 +1,92 @@
+"""Whatever one thing goes wrong at whatever call, a slice has the life that it has without.
+
+It is Ready with the same state, all rules of the explorer hold, and nothing is left. After a process
+that died or a message that was handled twice, the operations are the same, too, and the life is at most
+15 seconds longer. Tokens and Kubernetes Events are not compared: a process that is killed after it has
+generated a token and before it has stored the token generates another one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+import pytest
+
+from tests.explore.exhaustive import CRASHES, READY, RESOURCES, VMS, Choose, live_all
+from tests.explore.world import Fault, number_of_commit
+from tests.faults.crashes import kind
+from tests.stories.helpers import PrintFigure
+
+ENDS = [READY, RESOURCES, VMS]
+SHARDS = 2
+PAIRS = 0.012
+"""About one pair for each life with one fault."""
+
+
+def of_each_kind() -> Choose:
+    """At the first call of each kind: after a write a crash and a duplicate, else one of them, and one
+    other fault, which changes with the commit."""
+    times, other = Counter[str](), number_of_commit()
+
+    def choose(call: str, faults: tuple[Fault, ...]) -> Iterable[Fault]:
+        nonlocal other
+        times[kind(call)] += 1
+        if times[kind(call)] > 1:
+            return []
+        other += 1
+        crashes = [one for one in faults if one.kind in CRASHES]
+        others = [one for one in faults if one.kind not in CRASHES]
+        if len(crashes) < 3:
+            crashes = crashes[other % len(crashes) :][:1]
+        return [*crashes[-2:], *others[other % max(1, len(others)) :][:1]]
+
+    return choose
+
+
+def every(shard: int, kinds: tuple[str, ...] = ()) -> Choose:
+    """All faults, or those of some kinds, at each second call."""
+    calls = shard
+
+    def choose(_call: str, faults: tuple[Fault, ...]) -> Iterable[Fault]:
+        nonlocal calls
+        calls += 1
+        return [one for one in faults if not kinds or one.kind in kinds] if calls % SHARDS else []
+
+    return choose
+
+
+@pytest.mark.conformance(cases={RESOURCES: "del-during-create"})
+@pytest.mark.parametrize("deleted_when", ENDS)
+def test_one_thing_may_go_wrong_at_each_kind_of_call(
+    deleted_when: str, print_figure: PrintFigure
+) -> None:
+    lives = live_all(2, deleted_when, of_each_kind())
+    print_figure(f"two hosts, deleted when {deleted_when}: {lives}")
+    assert lives.failures == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("shard", range(SHARDS))
+@pytest.mark.parametrize("deleted_when", ENDS)
+def test_a_step_may_die_and_a_message_may_be_handled_twice_at_every_call(
+    deleted_when: str, shard: int, print_figure: PrintFigure
+) -> None:
+    lives = live_all(2, deleted_when, every(shard, CRASHES))
+    print_figure(f"two hosts, deleted when {deleted_when}, crashes: {lives}")
+    assert lives.failures == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("shard", range(SHARDS))
+@pytest.mark.parametrize("deleted_when", ENDS)
+def test_everything_may_go_wrong_at_every_call_of_a_life_of_one_host(
+    deleted_when: str, shard: int, print_figure: PrintFigure
+) -> None:
+    lives = live_all(1, deleted_when, every(shard), PAIRS)
+    print_figure(
+        f"one host, deleted when {deleted_when}, all faults and a sample of pairs: {lives}"
+    )
+    assert lives.failures == []
