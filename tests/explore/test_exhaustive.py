@@ -8,7 +8,6 @@ generated a token and before it has stored the token generates another one.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 
 import pytest
@@ -25,21 +24,17 @@ PAIRS = 0.012
 
 
 def of_each_kind() -> Choose:
-    """At the first call of each kind: after a write a crash and a duplicate, else one of them, and one
-    other fault, which changes with the commit."""
-    times, other = Counter[str](), number_of_commit()
+    """One fault of the first call of each kind, by the commit; after a write also a crash."""
+    seen, number = set[str](), number_of_commit()
 
     def choose(call: str, faults: tuple[Fault, ...]) -> Iterable[Fault]:
-        nonlocal other
-        times[kind(call)] += 1
-        if times[kind(call)] > 1:
+        nonlocal number
+        if kind(call) in seen:
             return []
-        other += 1
-        crashes = [one for one in faults if one.kind in CRASHES]
-        others = [one for one in faults if one.kind not in CRASHES]
-        if len(crashes) < 3:
-            crashes = crashes[other % len(crashes) :][:1]
-        return [*crashes[-2:], *others[other % max(1, len(others)) :][:1]]
+        seen.add(kind(call))
+        number += 1
+        chosen = faults[number % len(faults)]
+        return [one for one in faults if one is chosen or one.kind == "crash after"]
 
     return choose
 

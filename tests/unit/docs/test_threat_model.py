@@ -102,8 +102,9 @@ def test_each_binding_of_terraform_has_a_line() -> None:
     assert all(f"`{permission}`" in text for permission in PERMISSIONS["cluster_project"])
 
 
-def test_each_test_that_the_page_names_exists() -> None:
-    named = set(re.findall(r"`(test_\w+)`", PAGE))
+def test_each_test_that_the_page_or_the_one_about_reliability_names_exists() -> None:
+    page = PAGE + (ROOT / "docs" / "reliability.md").read_text()
+    named = set(re.findall(r"`(test_\w+)`", page))
     existing = {
         name
         for folder in ("tests", "local/tests")
