@@ -25,6 +25,8 @@ from tests.support.harness import ProcessKilled
 
 CRASHES = ("crash", "crash after", "again", "double")
 """After one of these, a life has the same operations, too, and is at most `MAX_DELAY` longer."""
+TRANSIENT = ("reset (0", "error (500", "error (503")
+"""After one of these, a life is at most `MAX_DELAY` longer."""
 MAX_DELAY = timedelta(seconds=15)
 WITHIN = timedelta(minutes=100)
 """A slice is Ready and gone so soon after what goes wrong in the life."""
@@ -97,10 +99,13 @@ def live_all(hosts: int, deleted_when: str, choose: Choose, pairs: float = 0.0) 
 
 def _compare(usual: Outcome, outcome: Outcome, path: tuple[str, ...]) -> list[str]:
     found = differences(usual, outcome)
-    if len(path) != 1 or path[0].partition(" (")[0] not in CRASHES:
-        return [one for one in found if one.startswith(("state", "left"))]
-    is_long = outcome.took > usual.took + MAX_DELAY
-    return [*found, *([f"took {outcome.took}, not {usual.took}"] if is_long else [])]
+    is_crash = len(path) == 1 and path[0].partition(" (")[0] in CRASHES
+    if not is_crash:
+        found = [one for one in found if one.startswith(("state", "left"))]
+    is_short = is_crash or (len(path) == 1 and path[0].startswith(TRANSIENT))
+    if is_short and outcome.took > usual.took + MAX_DELAY:
+        found.append(f"took {outcome.took}, not {usual.took}")
+    return found
 
 
 class _Life(Explorer):

@@ -1,9 +1,10 @@
 """Whatever one thing goes wrong at whatever call, a slice has the life that it has without.
 
 It is Ready with the same state, all rules of the explorer hold, and nothing is left. After a process
-that died or a message that was handled twice, the operations are the same, too, and the life is at most
-15 seconds longer. Tokens and Kubernetes Events are not compared: a process that is killed after it has
-generated a token and before it has stored the token generates another one.
+that died or a message that was handled twice, the operations are the same, too. After these and after a
+transient error the life is at most 15 seconds longer. Tokens and Kubernetes Events are not compared: a
+process that is killed after it has generated a token and before it has stored the token generates
+another one.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Iterable
 import pytest
 
 from tests.explore.exhaustive import CRASHES, READY, RESOURCES, VMS, Choose, live_all
+from tests.explore.planted import planted
 from tests.explore.world import Fault, number_of_commit
 from tests.faults.crashes import kind
 from tests.stories.helpers import PrintFigure
@@ -59,6 +61,20 @@ def test_one_thing_may_go_wrong_at_each_kind_of_call(
     lives = live_all(2, deleted_when, of_each_kind())
     print_figure(f"two hosts, deleted when {deleted_when}: {lives}")
     assert lives.failures == []
+
+
+def test_a_message_that_is_not_retried_is_found() -> None:
+    calls = 0
+
+    def choose(_call: str, faults: tuple[Fault, ...]) -> Iterable[Fault]:
+        nonlocal calls
+        calls += 1
+        return [one for one in faults if one.number == 503 and calls % 9 == 0]
+
+    with planted("no message is retried"):
+        failures = live_all(1, READY, choose).failures
+    assert failures
+    assert all(": took " in one for one in failures), failures
 
 
 @pytest.mark.slow
