@@ -12,6 +12,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+from functions import provision_slice as provision
 from functions.create_resources import actions as creation
 from functions.inject_token import actions as injection
 from functions.tear_down import actions as deletion
@@ -22,6 +23,7 @@ from shared.node_groups import actions, bootstrap, lifecycle, membership, readin
 from shared.ports.kubernetes import nodes
 from shared.slices import actions as slice_actions
 from shared.slices.by_node_group.provider import GroupSlices
+from shared.slices.provider import DesiredSlice, short_hash
 from tests.explore.explorer import explore
 from tests.explore.world import draw
 
@@ -61,6 +63,24 @@ def _delete_by_name(self: nodes.NodeCalls, name: str, _uid: str) -> None:
     self._delete(nodes._NODES.one(name), {})
 
 
+def _with_candidate(self: GroupSlices, *given: Any) -> DesiredSlice:
+    found = _build_desired(self, *given)
+    name = f"{found.name[:-4]}{short_hash(found.place.key)[:4]}"
+    body = {**found.body, "metadata": {**found.body["metadata"], "name": name}}
+    return replace(found, name=name, body=body)
+
+
+def _record_last(*given: Any) -> Plan:
+    plan = _plan_pod(*given)
+    is_record = [isinstance(one, slice_actions.UpdateClass) for one in plan.first]
+    if plan.outcome != "NextCandidate" or not any(is_record):
+        return plan
+    records = [one for one, is_it in zip(plan.first, is_record, strict=True) if is_it]
+    others = [one for one, is_it in zip(plan.first, is_record, strict=True) if not is_it]
+    return replace(plan, first=(*others, *records))
+
+
+_build_desired, _plan_pod = GroupSlices.build_desired, provision.decide._plan_pod
 _make_observation, _guards = lifecycle.make_observation, lifecycle._guards
 _ABOUT_NODES = (readiness._check_nodes, readiness._check_pending)
 BUGS: Mapping[str, tuple[Place, Any]] = {
@@ -88,6 +108,8 @@ BUGS: Mapping[str, tuple[Place, Any]] = {
     "a workload's slice is not created": ((slice_actions.CreateSlice, "apply"), _do_nothing),
     "a workload's slice is not deleted": ((slice_actions.DeleteSlice, "apply"), _do_nothing),
     "VMs are not read before a candidate is given up": ((GroupSlices, "has_vm"), lambda *_: False),
+    "a slice's name has its candidate": ((GroupSlices, "build_desired"), _with_candidate),
+    "a refusal is recorded after the deletion": ((provision.decide, "_plan_pod"), _record_last),
     "no message is retried": ((step, "_retry"), _give_up),
     "each resync is too old": ((step, "MAX_RESYNC_AGE"), timedelta(seconds=-1000)),
 }

@@ -12,6 +12,10 @@ from local.base.http import Request
 from local.gce.refusals import Refused
 from shared.base.names import RESOURCE_NAME_LABEL, TOKEN_KEY, VM_ID_LABEL, find_resource_name
 from shared.node_groups.node_group import MARK_PREFIX, resource_name
+from shared.slices.by_node_group.marks import read_place
+from shared.slices.candidates import REFUSALS
+from shared.slices.classes import CLASS_ANNOTATION
+from tests.support.class_specs import CLASSES
 from tests.support.harness import Harness
 
 REVOKED_WITHIN = timedelta(minutes=5)
@@ -83,7 +87,8 @@ class Rules:
             self._check_slice(path)  # node pools, which GKE grants whole, have other paths
 
     def _check_slice(self, path: str) -> None:
-        """No candidate is left that has granted the slice: all of its VMs run for ten seconds."""
+        """No candidate is left that has granted the slice: all of its VMs run for ten seconds. One that
+        has refused it is left only when its class remembers that."""
         group = self._harness.simulation.admin("GET", path)
         if group["kind"] != "TPUNodeGroup" or group.get("status", {}).get("completedAt"):
             return
@@ -93,6 +98,14 @@ class Rules:
         old = [vm for vm in vms if now - _find_start(vm, now) > GRANTED_FOR]
         if len(old) == group["spec"]["nodeCount"]:
             raise Violation(f"provision_slice deletes {path}, whose {len(old)} VMs run")
+        conditions = {one["type"]: one for one in group.get("status", {}).get("conditions", ())}
+        name = group["metadata"].get("annotations", {}).get(CLASS_ANNOTATION)
+        if vms or name is None or conditions.get("Ready", {}).get("reason") not in REFUSALS:
+            return
+        candidate = read_place(group["spec"]).key
+        status = self._harness.simulation.admin("GET", f"{CLASSES}/{name}").get("status", {})
+        if candidate not in {one["candidate"] for one in status.get("refusals", ())}:
+            raise Violation(f"provision_slice deletes {path}, and no refusal is recorded")
 
     def _check_mark(self, step: str, method: str, path: str) -> None:
         parts = path.split("/")
