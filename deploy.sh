@@ -214,10 +214,11 @@ add_component() { # FOLDER
 # A Pod waits for a missing Secret without a time limit, so the error names the Secret.
 check_rollouts() {
   local name found why
-  for name in relay inject-env; do
+  for name in relay token-writer inject-env; do
     found=$(kubectl --namespace=tpu-functions get deployment "$name" --ignore-not-found --output=name)
     [ -n "$found" ] || continue
-    kubectl --namespace=tpu-functions rollout status "deployment/$name" --timeout=180s && continue
+    # The token-writer is ready when each step has a token, for which its grants must have taken effect.
+    kubectl --namespace=tpu-functions rollout status "deployment/$name" --timeout="$([ $name = token-writer ] && echo 600 || echo 180)s" && continue
     why="kubectl --namespace=tpu-functions describe pods --selector=app.kubernetes.io/name=$name shows the reason"
     case $(read_pods "$name" '{..waiting.reason}') in *ImagePull*) why="its Node cannot pull its image (docs/install.md, Images)" ;; esac
     case $(read_pods "$name" '{..conditions[?(@.status=="False")].reason}') in
@@ -226,7 +227,8 @@ check_rollouts() {
     [ "$name" != relay ] || ! grep -qs relay-key-secret "$overlay/kustomization.yaml" ||
       kubectl --namespace=tpu-functions get secret relay-google-key >/dev/null 2>&1 ||
       why="its Secret relay-google-key is missing (docs/install.md, After the first run)"
-    [ "$name" = relay ] || kubectl --namespace=tpu-functions get secret inject-env-tls >/dev/null 2>&1 ||
+    [ "$name" != token-writer ] || why+="; kubectl --namespace=tpu-functions logs deployment/token-writer names each step's error (docs/reference/token-writer.md)"
+    [ "$name" != inject-env ] || kubectl --namespace=tpu-functions get secret inject-env-tls >/dev/null 2>&1 ||
       why="its Secret inject-env-tls is missing (docs/injection.md, Switch it on)"
     fail "$name is not ready: $why; fix that, and run this again"
   done

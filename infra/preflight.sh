@@ -27,7 +27,7 @@ check_tools() {
   [ "$builder" != docker ] || docker info >/dev/null 2>&1 || add_problem "docker does not answer" "start it, or omit --docker"
   [ -f "infra/terraform/$cluster.tfvars" ] ||
     add_problem "infra/terraform/$cluster.tfvars does not exist$(list_settings)" \
-      "copy an example, and edit it: cp infra/terraform/examples/self-managed-id-token/cluster.tfvars infra/terraform/$cluster.tfvars"
+      "copy an example, and edit it: cp infra/terraform/examples/self-managed-token/cluster.tfvars infra/terraform/$cluster.tfvars"
   if [ -f "infra/terraform/$cluster.tfvars" ] && is_installed terraform && is_installed kubectl; then has_settings=true; fi
   context=none
   if is_installed kubectl; then context=$(kubectl config current-context 2>/dev/null) || context=none; fi
@@ -54,7 +54,7 @@ read_settings() {
   expressions+=', join(" ", values(coalesce(var.cluster_access.kubeconfig_secrets, {})))'
   expressions+=', var.relay_identity.workload_identity_federation == null ? "" : "federation"'
   expressions+=', join(" ", flatten([for pools in var.node_pools[*] : [coalesce(pools.project_id, var.project_id), pools.location, pools.cluster]]))'
-  expressions+=', var.join_approval, var.slice_workloads'
+  expressions+=', var.join_approval, var.slice_workloads, var.cluster_access.service_account_token == null ? "" : "tokens"'
   # Warnings precede the answer. A rejected setting causes an answer, too, and an error on stderr.
   if ! answer=$(tf console -no-color -var-file="$cluster.tfvars" <<<"join(\"|\", [$expressions])" 2>"$temporary/console") ||
     grep -q '^Error: ' "$temporary/console"; then
@@ -72,7 +72,7 @@ read_settings() {
     has_settings=false
     return
   fi
-  IFS='|' read -r project region prefix jobsets projects secrets federation pools approval workloads <<<"$answer"
+  IFS='|' read -r project region prefix jobsets projects secrets federation pools approval workloads tokens <<<"$answer"
   resources=$(tf state list -no-color 2>"$temporary/state") || grep -q '^No state file was found' "$temporary/state" ||
     fail "terraform state list failed: $(cat "$temporary/state")"
   resources=$(grep -v '^data\.' <<<"$resources" || true)
@@ -144,7 +144,8 @@ set_requirements() { # PROJECT
     permissions+=" storage.buckets.create storage.buckets.setIamPolicy cloudscheduler.jobs.create"
     permissions+=" artifactregistry.repositories.create artifactregistry.repositories.setIamPolicy"
     [ -z "$federation" ] || permissions+=" iam.workloadIdentityPools.create"
-    [ -z "$secrets" ] || permissions+=" secretmanager.secrets.setIamPolicy"
+    [ -z "$secrets$tokens" ] || permissions+=" secretmanager.secrets.setIamPolicy"
+    [ -z "$tokens" ] || permissions+=" secretmanager.secrets.create secretmanager.versions.add secretmanager.versions.access"
   fi
   if [ "$mode" = destroy ]; then
     apis=${apis#compute} permissions=${permissions//.create/.delete}

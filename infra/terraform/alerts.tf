@@ -306,6 +306,72 @@ resource "google_monitoring_alert_policy" "sweep_absent" {
   depends_on = [time_sleep.apis]
 }
 
+# Secret Manager's audit log has each version that is added (Admin Activity, which is always on).
+resource "google_logging_metric" "tokens" {
+  count = local.alerts && local.account_token != null ? 1 : 0
+
+  project     = var.project_id
+  name        = "${var.name_prefix}-tokens"
+  description = "Versions that were added to the secrets of the functions' tokens"
+  filter = join(" AND ", [
+    "log_id(\"cloudaudit.googleapis.com/activity\")",
+    "protoPayload.methodName=\"google.cloud.secretmanager.v1.SecretManagerService.AddSecretVersion\"",
+    "protoPayload.resourceName:\"/secrets/${local.topic_prefix}token-\"",
+  ])
+
+  metric_descriptor {
+    metric_kind = "DELTA"
+    value_type  = "INT64"
+
+    labels {
+      key         = "secret"
+      value_type  = "STRING"
+      description = "The secret"
+    }
+  }
+
+  label_extractors = { secret = "REGEXP_EXTRACT(protoPayload.resourceName, \"secrets/([^/]+)\")" }
+
+  depends_on = [time_sleep.apis]
+}
+
+# Tokens are renewed each hour and valid for twelve hours.
+resource "google_monitoring_alert_policy" "tokens" {
+  count = local.alerts && local.account_token != null ? 1 : 0
+
+  project               = var.project_id
+  display_name          = "${var.name_prefix}: a token is not renewed"
+  severity              = "WARNING"
+  combiner              = "OR"
+  notification_channels = var.notification_channels
+
+  conditions {
+    display_name = "No token was written to a step's secret for three hours"
+
+    condition_absent {
+      filter = join(" AND ", [
+        "resource.type = \"audited_resource\"",
+        "metric.type = \"logging.googleapis.com/user/${google_logging_metric.tokens[0].name}\"",
+      ])
+      duration = "10800s"
+
+      aggregations {
+        alignment_period     = "300s"
+        per_series_aligner   = "ALIGN_DELTA"
+        cross_series_reducer = "REDUCE_SUM"
+        group_by_fields      = ["metric.labels.secret"]
+      }
+    }
+  }
+
+  documentation {
+    mime_type = "text/markdown"
+    content   = "The functions work with the last token until it expires, twelve hours after it was written; then they cannot reach the cluster. `kubectl --namespace=tpu-functions logs deployment/token-writer` says why. Runbook: ${local.runbooks}#a-token-is-not-renewed"
+  }
+
+  depends_on = [time_sleep.apis]
+}
+
 # The relay's metrics exist only if Managed Service for Prometheus scrapes them (component monitoring-google).
 # Their label `cluster` has the cluster's name.
 resource "google_monitoring_alert_policy" "relay_down" {

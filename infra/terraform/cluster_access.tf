@@ -1,19 +1,27 @@
-# How the functions authenticate to the cluster's API server: by one of three methods.
+# How the functions authenticate to the cluster's API server: by one of four methods.
 
 locals {
   kubeconfig_secrets = var.cluster_access.kubeconfig_secrets
-  kubeconfig_folder  = "/secrets/kubeconfig"
 
   # At most one of these is set. If none is, the functions use a kubeconfig.
-  id_token     = var.cluster_access.google_id_token
-  access_token = var.cluster_access.google_access_token
+  account_token = var.cluster_access.service_account_token
+  id_token      = var.cluster_access.google_id_token
+  access_token  = var.cluster_access.google_access_token
 
   audience = try(coalesce(local.id_token.audience, local.id_token.server), null)
 
   cluster_environment = merge(concat(
     [
       for _ in local.kubeconfig_secrets[*] : {
-        KUBECONFIG = "${local.kubeconfig_folder}/kubeconfig"
+        KUBECONFIG = "/secrets/kubeconfig/kubeconfig"
+      }
+    ],
+    [
+      for cluster in local.account_token[*] : {
+        CLUSTER_SERVER     = cluster.server
+        CLUSTER_CA         = base64encode(cluster.ca_certificate)
+        CLUSTER_TOKEN      = "service-account-token"
+        CLUSTER_TOKEN_FILE = "/secrets/token/token"
       }
     ],
     [
@@ -44,6 +52,72 @@ resource "google_secret_manager_secret_iam_member" "kubeconfig" {
   member    = google_service_account.step[each.key].member
 
   depends_on = [time_sleep.accounts]
+}
+
+# The token-writer in the cluster adds a version to each step's secret once an hour. A function is deployed only if its
+# secret has a version, so the first one is a text, which the token-writer keeps. The state has no token.
+
+locals {
+  writer_subject = "system:serviceaccount:${local.namespace}:token-writer"
+  token_secrets  = local.account_token == null ? {} : { for step, slug in local.slugs : step => "${local.topic_prefix}token-${slug}" }
+  writer_secrets = { for step, secret in google_secret_manager_secret.token : step => secret.secret_id }
+}
+
+resource "google_secret_manager_secret" "token" {
+  for_each = local.token_secrets
+
+  project   = var.project_id
+  secret_id = each.value
+  labels    = var.labels
+
+  replication {
+    auto {}
+  }
+
+  depends_on = [time_sleep.apis]
+}
+
+resource "google_secret_manager_secret_version" "placeholder" {
+  for_each = google_secret_manager_secret.token
+
+  secret      = each.value.id
+  secret_data = "the token-writer has not run yet"
+
+  lifecycle {
+    ignore_changes = all
+  }
+}
+
+resource "google_secret_manager_secret_iam_member" "token" {
+  for_each = local.writer_secrets
+
+  project   = var.project_id
+  secret_id = each.value
+  role      = "roles/secretmanager.secretAccessor"
+  member    = google_service_account.step[each.key].member
+
+  depends_on = [time_sleep.accounts]
+}
+
+resource "google_project_iam_custom_role" "token_writer" {
+  count = local.account_token == null ? 0 : 1
+
+  project     = var.project_id
+  role_id     = replace("${var.name_prefix}_token_writer", "-", "_")
+  title       = "${var.name_prefix} token-writer"
+  description = "Permissions of the token-writer of tpu-functions on the secrets of the functions' tokens"
+  permissions = keys(local.permissions.token_writer.secrets)
+
+  depends_on = [time_sleep.apis]
+}
+
+resource "google_secret_manager_secret_iam_member" "token_writer" {
+  for_each = local.writer_secrets
+
+  project   = var.project_id
+  secret_id = each.value
+  role      = google_project_iam_custom_role.token_writer[0].name
+  member    = "principal://iam.googleapis.com/${google_iam_workload_identity_pool.relay[0].name}/subject/${local.writer_subject}"
 }
 
 # GKE's DNS-based endpoint admits accounts with this permission. RBAC limits what they may do in the cluster.
@@ -77,7 +151,7 @@ locals {
   users = {
     for step, account in google_service_account.step :
     local.slugs[step] => "${local.id_token == null ? "" : local.oidc_prefix}${account.email}"
-    if local.kubeconfig_secrets == null
+    if local.kubeconfig_secrets == null && local.account_token == null
   }
 
   # Any Google account can get a token for this audience, so only the steps' accounts are admitted: by unique

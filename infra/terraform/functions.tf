@@ -126,16 +126,19 @@ resource "google_cloudfunctions2_function" "step" {
     }, contains(local.jobset_readers, each.key) ? local.jobset_environment : {})
 
     dynamic "secret_volumes" {
-      for_each = local.kubeconfig_secrets == null ? [] : [local.kubeconfig_secrets[each.key]]
+      for_each = merge(
+        local.kubeconfig_secrets == null ? {} : { kubeconfig = local.kubeconfig_secrets[each.key] },
+        local.account_token == null ? {} : { token = local.token_secrets[each.key] },
+      )
 
       content {
-        mount_path = local.kubeconfig_folder
+        mount_path = "/secrets/${secret_volumes.key}"
         project_id = var.project_id
         secret     = secret_volumes.value
 
         versions {
           version = "latest"
-          path    = "kubeconfig"
+          path    = secret_volumes.key
         }
       }
     }
@@ -157,5 +160,5 @@ resource "google_cloudfunctions2_function" "step" {
   }
 
   # Builds and starts fail before these permissions take effect.
-  depends_on = [time_sleep.permissions]
+  depends_on = [time_sleep.permissions, google_secret_manager_secret_version.placeholder]
 }

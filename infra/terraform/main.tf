@@ -33,7 +33,7 @@ locals {
       "run.googleapis.com",
       "storage.googleapis.com",
     ],
-    local.kubeconfig_secrets == null ? [] : ["secretmanager.googleapis.com"],
+    local.kubeconfig_secrets == null && local.account_token == null ? [] : ["secretmanager.googleapis.com"],
     local.federation == null ? [] : ["iamcredentials.googleapis.com", "sts.googleapis.com"],
     local.connector == null ? [] : ["vpcaccess.googleapis.com"],
     local.alerts ? ["monitoring.googleapis.com"] : [],

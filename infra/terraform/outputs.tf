@@ -23,6 +23,7 @@ locals {
   # The components of infra/kubernetes/components that the cluster needs, in this order.
   components = concat(
     var.join_approval == "external" ? ["join-approval-external"] : [],
+    local.account_token == null ? [] : ["token-writer"],
     var.jobset_provider == "" ? [] : ["jobsets"],
     var.slice_workloads ? ["workloads"] : [],
     var.jobset_provider == "tpu-node-group" ? ["jobsets-node-groups"] : [],
@@ -33,16 +34,16 @@ locals {
 }
 
 output "installation" {
-  description = "The overlay's ConfigMap `installation`: the users to whom RBAC grants the steps' permissions, and the relay's Google identity. With `kubeconfig_secrets` it has no users: the steps are ServiceAccounts of the cluster."
+  description = "The overlay's ConfigMap `installation`: the users to whom RBAC grants the steps' permissions, and the relay's Google identity. With `service_account_token` and `kubeconfig_secrets` it has no users: the steps are ServiceAccounts of the cluster."
   value       = local.installation
 }
 
 output "component" {
-  description = "A kustomize component with the settings of the overlay: `installation`, `relay_settings` and the components for `join_approval`, `jobset_provider` and `slice_workloads`. deploy.sh writes it."
+  description = "A kustomize component with the settings of the overlay: `installation`, `relay_settings` and the components for `join_approval`, `service_account_token`, `jobset_provider` and `slice_workloads`. deploy.sh writes it."
   value = yamlencode(merge({
     apiVersion = "kustomize.config.k8s.io/v1alpha1"
     kind       = "Component"
-    configMapGenerator = [
+    configMapGenerator = concat([
       {
         name     = "installation"
         literals = [for name, value in local.installation : "${name}=${value}"]
@@ -57,6 +58,31 @@ output "component" {
         behavior  = "merge"
         literals  = [for name, value in local.relay_settings : "${name}=${value}"]
       },
+      ], [
+      for cluster in local.account_token[*] : {
+        name      = "token-writer"
+        namespace = local.namespace
+        options = {
+          labels = {
+            "app.kubernetes.io/name"      = "token-writer"
+            "app.kubernetes.io/component" = "token-writer"
+            "app.kubernetes.io/part-of"   = "tpu-functions"
+          }
+        }
+        literals = [
+          "CLUSTER_SERVER=${cluster.server}",
+          "CLUSTER_CA=${base64encode(cluster.ca_certificate)}",
+          "STEPS=${join(",", values(local.slugs))}",
+        ]
+      }
+    ])
+    }, local.account_token == null ? {} : {
+    # An API server that is not kubeadm's has another issuer, and so another audience of its tokens.
+    patches = [
+      for cluster in local.federation[*] : {
+        target = { kind = "ValidatingAdmissionPolicy", name = "tpu-functions-account-tokens" }
+        patch  = yamlencode([{ op = "replace", path = "/spec/variables/1/expression", value = "['${cluster.issuer}']" }])
+      }
     ]
     }, length(local.components) == 0 ? {} : {
     components = [for name in local.components : "../../../components/${name}"]

@@ -30,5 +30,6 @@ resource "time_sleep" "permissions" {
       repository = google_artifact_registry_repository_iam_member.builder.id
     },
     { for step, secret in google_secret_manager_secret_iam_member.kubeconfig : "secret of ${step}" => secret.id },
+    { for step, secret in google_secret_manager_secret_iam_member.token : "token of ${step}" => secret.id },
   )
 }

@@ -53,7 +53,7 @@ resource "google_iam_workload_identity_pool_provider" "relay" {
   description                        = "ServiceAccount tokens of the cluster"
 
   attribute_mapping   = { "google.subject" = "assertion.sub" }
-  attribute_condition = "assertion.sub == '${local.relay_subject}'"
+  attribute_condition = local.account_token == null ? "assertion.sub == '${local.relay_subject}'" : "assertion.sub in ['${local.relay_subject}', '${local.writer_subject}']"
 
   oidc {
     issuer_uri = local.federation.issuer

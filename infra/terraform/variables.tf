@@ -46,8 +46,12 @@ variable "projects" {
 }
 
 variable "cluster_access" {
-  description = "How the functions authenticate to the cluster; exactly one of three methods. `kubeconfig_secrets`: for each step, the name of a secret in project_id with a kubeconfig; it must have a version before the first apply. `google_id_token`: an API server that trusts Google's ID tokens (output authentication_configuration), with its address, its CA (PEM) and the audience that it accepts (default: the address). `google_access_token`: GKE, with the address of the endpoint, its CA (PEM) and the cluster's project."
+  description = "How the functions authenticate to the cluster; exactly one of four methods. `service_account_token`: tokens of ServiceAccounts, which the token-writer in the cluster renews, for the address of the API server and its CA (PEM). `kubeconfig_secrets`: for each step, the name of a secret in project_id with a kubeconfig; it must have a version before the first apply. `google_id_token`: an API server that trusts Google's ID tokens (output authentication_configuration), with its address, its CA (PEM) and the audience that it accepts (default: the address). `google_access_token`: GKE, with the address of the endpoint, its CA (PEM) and the cluster's project."
   type = object({
+    service_account_token = optional(object({
+      server         = string
+      ca_certificate = string
+    }))
     kubeconfig_secrets = optional(map(string))
     google_id_token = optional(object({
       server         = string
@@ -63,7 +67,7 @@ variable "cluster_access" {
 
   validation {
     condition     = length([for way in values(var.cluster_access) : way if way != null]) == 1
-    error_message = "cluster_access must have exactly one of kubeconfig_secrets, google_id_token and google_access_token."
+    error_message = "cluster_access must have exactly one of service_account_token, kubeconfig_secrets, google_id_token and google_access_token."
   }
 
   validation {
@@ -83,7 +87,7 @@ variable "cluster_access" {
 
   validation {
     condition = alltrue([
-      for cluster in concat(var.cluster_access.google_id_token[*], var.cluster_access.google_access_token[*]) :
+      for cluster in concat(var.cluster_access.service_account_token[*], var.cluster_access.google_id_token[*], var.cluster_access.google_access_token[*]) :
       can(regex("^https://[^/?#@]+$", cluster.server))
     ])
     error_message = "cluster_access: server must be an address such as https://10.128.0.2:6443, without a path."
@@ -91,10 +95,15 @@ variable "cluster_access" {
 
   validation {
     condition = alltrue([
-      for cluster in concat(var.cluster_access.google_id_token[*], var.cluster_access.google_access_token[*]) :
+      for cluster in concat(var.cluster_access.service_account_token[*], var.cluster_access.google_id_token[*], var.cluster_access.google_access_token[*]) :
       can(regex("^-----BEGIN CERTIFICATE-----\\s[A-Za-z0-9+/=\\s]+-----END CERTIFICATE-----", trimspace(cluster.ca_certificate)))
     ])
     error_message = "cluster_access: ca_certificate must be the cluster's CA in PEM form: all lines of /etc/kubernetes/pki/ca.crt. A kubeconfig has it in base64: decode it with base64 --decode."
+  }
+
+  validation {
+    condition     = var.cluster_access.service_account_token == null || var.relay_identity.workload_identity_federation != null
+    error_message = "cluster_access.service_account_token: relay_identity must be workload_identity_federation, for which no VM changes. With vm_service_account, each Pod on that VM could write the functions' tokens; a key_file does not expire; on GKE use google_access_token."
   }
 }
 

@@ -207,7 +207,7 @@ class OwnControlPlane(ControlPlane):
             f"--tls-cert-file={d}/apiserver.crt",
             f"--tls-private-key-file={d}/apiserver.key",
             f"--client-ca-file={d}/ca.crt",
-            "--service-account-issuer=https://kubernetes.default.svc",
+            "--service-account-issuer=https://kubernetes.default.svc.cluster.local",
             f"--service-account-key-file={d}/sa.pub",
             f"--service-account-signing-key-file={d}/sa.key",
             "--service-cluster-ip-range=10.96.0.0/16",

@@ -11,6 +11,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 from shared.base.documents import Document
 from shared.ports.connection_errors import explain, explain_page, find_error_of_api
@@ -73,36 +74,11 @@ class GoogleCredentials:
             return _render(self._loaded)
 
 
-class LazyClients(ABC):
-    """Clients of Google's libraries, each opened when it is first needed and then kept.
+class ApiCalls(ABC):
+    """Calls to an API of Google's, each authorized by ``credentials``, with the API's errors."""
 
-    ``endpoint`` is another address of the API, for a simulator; ``prepare`` is called with each new
-    client's HTTP session. The clients are anonymous: ``credentials`` authorize each call.
-    """
-
-    def __init__(
-        self,
-        endpoint: str = "",
-        *,
-        credentials: GoogleCredentials | None = None,
-        prepare: Callable[[Any], None] | None = None,
-    ) -> None:
-        self.credentials = credentials or GoogleCredentials.of_process(endpoint)
-        self._endpoint = endpoint
-        self._prepare = prepare
-        self._opened: dict[str, Any] = {}
-        self._lock = threading.Lock()
-
-    def get(self, service: str) -> Any:
-        """The client of a service."""
-        with self._lock:
-            if service not in self._opened:
-                self._opened[service] = self._open(service)
-            return self._opened[service]
-
-    @abstractmethod
-    def load_class(self, service: str) -> Callable[..., Any]:
-        """Import the class of a service's client."""
+    def __init__(self, credentials: GoogleCredentials) -> None:
+        self.credentials = credentials
 
     @abstractmethod
     def read_error(self, error: Any, said: Document) -> tuple[str, str]:
@@ -135,9 +111,41 @@ class LazyClients(ABC):
         except (RequestException, GoogleAuthError) as error:
             raise CallError(name, 0, "unreachable", type(error).__name__, about) from error
         # The libraries' errors for an answer that they cannot parse. Their texts may quote it.
-        except (ParseError, AttributeError, KeyError, TypeError, UnicodeError) as error:
+        except (ParseError, AttributeError, KeyError, TypeError, ValueError) as error:
             why = f"the answer cannot be parsed ({type(error).__name__})"
             raise CallError(name, 0, UNPARSABLE, why, about) from error
+
+
+class LazyClients(ApiCalls):
+    """Clients of Google's libraries, each opened when it is first needed and then kept.
+
+    ``endpoint`` is another address of the API, for a simulator; ``prepare`` is called with each new
+    client's HTTP session. The clients are anonymous: ``credentials`` authorize each call.
+    """
+
+    def __init__(
+        self,
+        endpoint: str = "",
+        *,
+        credentials: GoogleCredentials | None = None,
+        prepare: Callable[[Any], None] | None = None,
+    ) -> None:
+        super().__init__(credentials or GoogleCredentials.of_process(endpoint))
+        self._endpoint = endpoint
+        self._prepare = prepare
+        self._opened: dict[str, Any] = {}
+        self._lock = threading.Lock()
+
+    def get(self, service: str) -> Any:
+        """The client of a service."""
+        with self._lock:
+            if service not in self._opened:
+                self._opened[service] = self._open(service)
+            return self._opened[service]
+
+    @abstractmethod
+    def load_class(self, service: str) -> Callable[..., Any]:
+        """Import the class of a service's client."""
 
     def _open(self, service: str) -> Any:
         from google.api_core.client_options import ClientOptions
@@ -198,9 +206,12 @@ def _make_transport(remaining_s: Callable[[], float]) -> Any:
                 answer = super().__call__(url, timeout=timeout_s, **options)
             except TransportError as error:
                 raise CallError(_CALL, 0, "unreachable", explain(error)) from error
+            said = answer.data.decode(errors="replace").strip()[:300]
             if answer.status in DEFAULT_RETRYABLE_STATUS_CODES:
-                said = answer.data.decode(errors="replace").strip()[:200]
                 raise CallError(_CALL, answer.status, "refused", said)
+            # An exchange of credentials, whose refusal google-auth reports without its status.
+            if answer.status >= 400 and options.get("method") == "POST":
+                raise CallError(_CALL, 401, "refused", f"{urlsplit(url).hostname}: {said}")
             return answer
 
     return SingleAttemptRequest()

@@ -259,6 +259,80 @@ run "cluster_access_kubeconfig_secrets_with_workload_identity_federation" {
   }
 }
 
+run "cluster_access_service_account_token" {
+  variables {
+    cluster_access = {
+      service_account_token = { server = "https://10.128.0.2:6443", ca_certificate = "-----BEGIN CERTIFICATE-----\nTUlJ\n-----END CERTIFICATE-----\n" }
+    }
+    relay_identity = {
+      workload_identity_federation = { issuer = "https://kubernetes.default.svc", jwks = "{\"keys\": [{}]}" }
+    }
+    jobset_provider       = "tpu-node-group"
+    notification_channels = ["projects/my-project/notificationChannels/1"]
+  }
+
+  assert {
+    condition = { for name, value in google_cloudfunctions2_function.step["sweep"].service_config[0].environment_variables : name => value if startswith(name, "CLUSTER_") } == {
+      CLUSTER_SERVER     = "https://10.128.0.2:6443"
+      CLUSTER_CA         = base64encode("-----BEGIN CERTIFICATE-----\nTUlJ\n-----END CERTIFICATE-----\n")
+      CLUSTER_TOKEN      = "service-account-token"
+      CLUSTER_TOKEN_FILE = "/secrets/token/token"
+    }
+    error_message = "The functions must read the token from the secret's volume."
+  }
+
+  assert {
+    condition = [for volume in google_cloudfunctions2_function.step["label_node"].service_config[0].secret_volumes : join(" ", [volume.mount_path, volume.secret, volume.versions[0].version, volume.versions[0].path])] == [
+      "/secrets/token tpu-functions-token-label-node latest token",
+    ]
+    error_message = "Each step must mount the newest version of its own secret."
+  }
+
+  assert {
+    condition     = keys(google_secret_manager_secret.token) == keys(google_cloudfunctions2_function.step) && keys(google_secret_manager_secret_version.placeholder) == keys(google_secret_manager_secret.token)
+    error_message = "Each step must have a secret with a first version."
+  }
+
+  assert {
+    condition = (
+      google_secret_manager_secret_iam_member.token["sweep"].role == "roles/secretmanager.secretAccessor"
+      && keys(google_secret_manager_secret_iam_member.token_writer) == keys(google_secret_manager_secret.token)
+      && google_secret_manager_secret_iam_member.token_writer["sweep"].member == "principal://iam.googleapis.com/projects/123456789012/locations/global/workloadIdentityPools/tpu-functions/subject/system:serviceaccount:tpu-functions:token-writer"
+      && join(",", sort(google_project_iam_custom_role.token_writer[0].permissions)) == "secretmanager.versions.add,secretmanager.versions.destroy,secretmanager.versions.list"
+    )
+    error_message = "A step must read its secret, and the token-writer write and not read it."
+  }
+
+  assert {
+    condition     = google_iam_workload_identity_pool_provider.relay[0].attribute_condition == "assertion.sub in ['system:serviceaccount:tpu-functions:relay', 'system:serviceaccount:tpu-functions:token-writer']"
+    error_message = "The provider must admit the relay and the token-writer alone."
+  }
+
+  assert {
+    condition = (
+      yamldecode(output.component).components == ["../../../components/token-writer", "../../../components/jobsets", "../../../components/jobsets-node-groups"]
+      && yamldecode(output.component).configMapGenerator[2].literals[2] == "STEPS=approve-join,create-resources,inject-token,label-node,provision-slice,release-slice,report-leaks,sweep,tear-down"
+      && yamldecode(output.overlay).components == ["deployed", "../../components/relay-workload-identity"]
+    )
+    error_message = "The overlay must have the token-writer with its settings, and no Google identities of the steps."
+  }
+
+  assert {
+    condition     = yamldecode(yamldecode(output.component).patches[0].patch)[0].value == "['https://kubernetes.default.svc']"
+    error_message = "The policy must allow the audience of the API server, which is its issuer."
+  }
+
+  assert {
+    condition     = output.inject_token_user == "system:serviceaccount:tpu-functions:inject-token"
+    error_message = "The user of inject_token must be its ServiceAccount."
+  }
+
+  assert {
+    condition     = length(google_monitoring_alert_policy.tokens) == 1 && google_monitoring_alert_policy.tokens[0].conditions[0].condition_absent[0].duration == "10800s"
+    error_message = "With notification_channels, a token that is not renewed for three hours must be reported."
+  }
+}
+
 run "cluster_access_google_access_token_with_gke_workload_identity" {
   variables {
     name_prefix = "research"

@@ -76,6 +76,17 @@ run "cluster_access_rejects_no_method" {
   expect_failures = [var.cluster_access]
 }
 
+run "service_account_token_rejects_a_vm_service_account" {
+  command = plan
+
+  variables {
+    cluster_access = { service_account_token = { server = "https://10.0.0.1", ca_certificate = "-----BEGIN CERTIFICATE-----\nTUlJ\n-----END CERTIFICATE-----" } }
+    relay_identity = { vm_service_account = "vm@my-project.iam.gserviceaccount.com" }
+  }
+
+  expect_failures = [var.cluster_access]
+}
+
 run "kubeconfig_secrets_rejects_missing_steps" {
   command = plan
 

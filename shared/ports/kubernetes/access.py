@@ -179,7 +179,7 @@ class TokenFile:
         """Read the file. A token that has not expired is kept if a due read fails."""
         now, is_due = self._now(), self.is_stale()
         try:
-            self._token, self._expires = _read_token(self._access.path)
+            self._token, self._expires = read_token(self._access)
         except AccessError:
             if not is_due or now >= self._expires:
                 raise
@@ -195,19 +195,21 @@ class TokenFile:
     @property
     def hint(self) -> str:
         """Who writes the file."""
+        if self._access.token:
+            return "the API server does not accept the token: is it that of another cluster?"
         return (
             f"the token in CLUSTER_TOKEN_FILE={self._access.path!r} was read again, and is still "
             "refused: does the token-writer run, and is it that of this cluster?"
         )
 
 
-def _read_token(path: str) -> tuple[str, datetime]:
+def read_token(access: AccountToken) -> tuple[str, datetime]:
     """The token, and when it expires. Its signature is not verified: the API server does that.
 
     Raises `AccessError`, whose text never quotes the file.
     """
     try:
-        token = Path(path).read_text(encoding="ascii").strip()
+        token = access.token or Path(access.path).read_text(encoding="ascii").strip()
         found = _JWT.fullmatch(token)
         claims = parse_json(base64.urlsafe_b64decode(f"{found[1]}===")) if found else {}
         return token, datetime.fromtimestamp(claims["exp"], UTC)
@@ -215,7 +217,7 @@ def _read_token(path: str) -> tuple[str, datetime]:
         why = f"cannot be read: {error.strerror or type(error).__name__}"
     except (ValueError, LookupError, TypeError, OverflowError):
         why = "has no token that expires: the token-writer has not run yet, or something else wrote it"
-    raise AccessError(f"CLUSTER_TOKEN_FILE={path!r} {why}.")
+    raise AccessError(f"CLUSTER_TOKEN_FILE={access.path!r} {why}.")
 
 
 def _client_of_server(access: GoogleToken | AccountToken) -> Any:

@@ -3,7 +3,7 @@
 import base64
 import re
 import ssl
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from shared.base.environment import Variables, is_url
@@ -47,11 +47,13 @@ class AccountToken:
     """Access to the cluster by a ServiceAccount's token in a file, such as a secret's volume.
 
     ``server`` and ``ca_pem`` are as in `GoogleToken`: who can write the file cannot change them.
+    ``token`` is used in place of a file.
     """
 
     server: str
     ca_pem: str
     path: str
+    token: str = field(default="", repr=False)
 
 
 Access = Kubeconfig | GoogleToken | AccountToken
@@ -79,6 +81,11 @@ def read_access(variables: Variables) -> Access:
     elif server:
         return _token(variables)
     return Kubeconfig(kubeconfig)
+
+
+def read_server(variables: Variables) -> tuple[str, str]:
+    """The API server's URL, and its CA in PEM form."""
+    return _server(variables), _ca(variables)
 
 
 def _token(variables: Variables) -> GoogleToken | AccountToken:

@@ -88,6 +88,8 @@ class Settings:
     """Project, location and name of the cluster."""
     join_approval: str = "approve_join"
     slice_workloads: bool = False
+    tokens: bool = False
+    """Whether the functions use tokens of the token-writer."""
 
     def console_output(self) -> str:
         """Return the output of ``terraform console``."""
@@ -96,7 +98,8 @@ class Settings:
         values = (PROJECT, "us-central1", self.prefix, self.jobset_provider, PROJECT)
         workloads = str(self.slice_workloads).lower()
         rest = (secrets, federation, self.node_pools, self.join_approval, workloads)
-        return f'"{"|".join((*values, *rest))}"'
+        tokens = "tokens" if self.tokens else ""
+        return f'"{"|".join((*values, *rest, tokens))}"'
 
 
 @dataclass

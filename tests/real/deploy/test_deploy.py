@@ -367,6 +367,9 @@ PERMISSIONS = {
     "artifactregistry.repositories.setIamPolicy": "artifactregistry.admin",
     "iam.workloadIdentityPools.create": "iam.workloadIdentityPoolAdmin",
     "secretmanager.secrets.setIamPolicy": "secretmanager.admin",
+    "secretmanager.secrets.create": "secretmanager.admin",
+    "secretmanager.versions.add": "secretmanager.admin",
+    "secretmanager.versions.access": "secretmanager.admin",
     "iam.serviceAccounts.actAs": "iam.serviceAccountUser",
     "serviceusage.services.enable": "serviceusage.serviceUsageAdmin",
     "cloudbuild.builds.create": "cloudbuild.builds.editor",
@@ -380,7 +383,7 @@ def test_each_missing_permission_is_reported_with_a_role_that_includes_it(
     read_only: Installer,
 ) -> None:
     read_only.lacking = set(PERMISSIONS)
-    read_only.settings = Settings(secrets=["kubeconfig-sweep"], federation=True)
+    read_only.settings = Settings(secrets=["kubeconfig-sweep"], federation=True, tokens=True)
     service_account = "installer@my-gcp-project.iam.gserviceaccount.com"
     read_only.gcloud = [
         ("secrets versions list", "1", 0),
@@ -1017,6 +1020,21 @@ def test_a_webhook_without_its_certificate_ends_the_run(deploy: Installer) -> No
         again = deploy.run("--yes", "--images", "example.test/tpu:1", "prod")
     assert again.code == 0, again.output
     assert 'deployment "inject-env" successfully rolled out' in again.output
+
+
+def test_a_token_writer_that_has_not_written_all_tokens_ends_the_run(deploy: Installer) -> None:
+    write_overlay(deploy, "../../components/token-writer", "deployed")
+    late = "rollout status deployment/token-writer --timeout=600s"
+    deploy.kubectl = [(late, "error: timed out waiting", 1)]
+    with simulated_kubelet(deploy.plane):
+        ran = deploy.run("--yes", "--images", "example.test/tpu:1", "prod")
+    assert ran.code == 1
+    assert ran.output.endswith(
+        "deploy.sh: token-writer is not ready: kubectl --namespace=tpu-functions describe pods "
+        "--selector=app.kubernetes.io/name=token-writer shows the reason; kubectl "
+        "--namespace=tpu-functions logs deployment/token-writer names each step's error "
+        "(docs/reference/token-writer.md); fix that, and run this again\n"
+    )
 
 
 def test_destroy_is_rejected_until_no_group_exists_and_can_be_repeated_after_an_error(

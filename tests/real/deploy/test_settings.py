@@ -28,6 +28,7 @@ LAST = {
 EXPECTED = {
     "gke": "project my-gcp-project, region us-central1, TPUs in my-gcp-project,",
     "gke-jobsets": "project my-gcp-project, region us-central1, TPUs in my-gcp-project,",
+    "self-managed-token": "project my-gcp-project, region us-central1, TPUs in my-gcp-project,",
     "self-managed-id-token": "project my-gcp-project, region us-central1, TPUs in my-gcp-project,",
     "self-managed-kubeconfig": (
         "project my-gcp-project, region us-central1, "
@@ -126,6 +127,7 @@ def test_a_setting_that_terraform_rejects_is_reported_with_terraforms_error(
 @pytest.mark.parametrize(
     "example, message",
     [
+        ("self-managed-token", "jwks must be the JSON that `kubectl get --raw"),
         ("self-managed-id-token", "ca_certificate must be the cluster's CA in PEM form"),
         ("self-managed-kubeconfig", "jwks must be the JSON that `kubectl get --raw"),
         ("gke", "ca_certificate must be the cluster's CA in PEM form"),

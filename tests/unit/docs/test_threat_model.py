@@ -18,7 +18,15 @@ from tests.unit.infra.terraform.terraform_module import read, read_permissions
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "threat-model.md").read_text()
 PERMISSIONS = read_permissions()
-SCOPES = ("project", "served", "named", "vm_service_account", "subnetwork", "node_service_account")
+SCOPES = (
+    "project",
+    "served",
+    "named",
+    "vm_service_account",
+    "subnetwork",
+    "node_service_account",
+    "secrets",
+)
 ROLE = re.compile(r"(?:tpu-functions-)?(.*?)(?:-jobsets|-node-groups|-workloads)?")
 FOR_ALL = {"get namespaces", "create get patch events"}
 """The grants of all identities; one line on the page lists them."""
@@ -63,7 +71,7 @@ def list_cloud_grants() -> Iterator[tuple[str, str]]:
             continue
         for scope in SCOPES:
             yield from ((identity, permission) for permission in places.get(scope) or ())
-        yield from ((identity, f"publish {step}") for step in places["topics"])
+        yield from ((identity, f"publish {step}") for step in places.get("topics") or ())
 
 
 GRANTS = sorted({*list_cluster_grants(), *list_cloud_grants()})

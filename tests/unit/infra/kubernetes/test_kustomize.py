@@ -148,6 +148,7 @@ def test_a_component_is_described(component: str) -> None:
     [
         (["control-plane-taint"], ["relay"]),
         (["inject-env", "control-plane-taint"], ["relay", "inject-env"]),
+        (["token-writer", "control-plane-taint"], ["relay", "token-writer"]),
     ],
 )
 def test_control_plane_taint_schedules_deployments_on_the_control_plane(
@@ -533,10 +534,20 @@ def test_the_path_of_the_relays_credentials_is_mounted(component: str, tmp_path:
     assert Path(variable["value"]).parent == Path(CREDENTIALS)
 
 
-def test_workload_identity_mounts_a_token_for_the_configured_provider(tmp_path: Path) -> None:
-    rendered = render(write_overlay(tmp_path, "relay-workload-identity"))
+@pytest.mark.parametrize("name", ["relay", "token-writer"])
+def test_workload_identity_mounts_a_token_for_the_configured_provider(
+    name: str, tmp_path: Path
+) -> None:
+    rendered = render(write_overlay(tmp_path, "token-writer", "relay-workload-identity"))
     settings = only(rendered, "ConfigMap", "relay-google-credentials-")
-    (volume,) = relay_pod(rendered)["volumes"]
+    pod = only(rendered, "Deployment", name)["spec"]["template"]["spec"]
+    path = {
+        "name": "GOOGLE_APPLICATION_CREDENTIALS",
+        "value": f"{CREDENTIALS}/credential-configuration.json",
+    }
+    assert path in pod["containers"][0]["env"]
+    assert pod["containers"][0]["volumeMounts"][-1]["mountPath"] == CREDENTIALS
+    volume = pod["volumes"][-1]
     token, configuration = volume["projected"]["sources"]
     assert token["serviceAccountToken"] == {
         "path": "token",
@@ -586,9 +597,10 @@ METADATA = {"169.254.169.254/32": 80, "169.254.169.252/32": 988}
 
 
 def test_each_deployment_has_its_own_network_policy(tmp_path: Path) -> None:
-    rendered = render(write_overlay(tmp_path, "inject-env"))
+    rendered = render(write_overlay(tmp_path, "inject-env", "token-writer"))
     deployments = [one for one in rendered if one["kind"] == "Deployment"]
-    assert sorted(one["metadata"]["name"] for one in deployments) == ["inject-env", "relay"]
+    names = ["inject-env", "relay", "token-writer"]
+    assert sorted(one["metadata"]["name"] for one in deployments) == names
     for deployment in deployments:
         name = deployment["metadata"]["name"]
         policy = only(rendered, "NetworkPolicy", name)
@@ -629,7 +641,7 @@ def test_the_webhook_accepts_all_connections_and_cannot_open_any(tmp_path: Path)
 def test_the_relay_and_the_webhook_have_a_higher_priority_than_pods_without_one(
     tmp_path: Path,
 ) -> None:
-    rendered = render(write_overlay(tmp_path, "inject-env"))
+    rendered = render(write_overlay(tmp_path, "inject-env", "token-writer"))
     priority = only(rendered, "PriorityClass")
     assert 0 < priority["value"] <= 1_000_000_000, "higher values are reserved for Kubernetes"
     assert not priority.get("globalDefault")
@@ -638,7 +650,9 @@ def test_the_relay_and_the_webhook_have_a_higher_priority_than_pods_without_one(
         for one in rendered
         if one["kind"] == "Deployment"
     }
-    assert named == dict.fromkeys(("inject-env", "relay"), priority["metadata"]["name"])
+    assert named == dict.fromkeys(
+        ("inject-env", "relay", "token-writer"), priority["metadata"]["name"]
+    )
 
 
 # Monitoring

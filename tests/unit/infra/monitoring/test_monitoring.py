@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from relay.metrics import DESCRIPTIONS, LABELS, SLICE_SERIES, Description, GroupState
+from relay.tokens.__main__ import METRICS as TOKEN_METRICS
 from tests.support.harness import Harness
 from tests.support.manifests import manifest
 from tests.unit.docs.pages import list_anchors
@@ -57,7 +58,14 @@ def read_log_based() -> Iterator[tuple[str, Description]]:
         yield found, Description(found, kind, labels, "")
 
 
-METRICS = {**{one.name: one for one in DESCRIPTIONS}, **dict(read_log_based())}
+(TOKEN_WRITTEN,) = TOKEN_METRICS.collect()
+METRICS = {
+    **{one.name: one for one in DESCRIPTIONS},
+    **dict(read_log_based()),
+    TOKEN_WRITTEN.name: Description(
+        TOKEN_WRITTEN.name, TOKEN_WRITTEN.type, ("step",), TOKEN_WRITTEN.documentation
+    ),
+}
 OF_THE_CLIENT = {"process_resident_memory_bytes"}
 OF_THE_SCRAPE = ("cluster", "$cluster")
 """A label that the scraping system adds, with the dashboard's variable: ``.*`` matches its absence."""

@@ -286,11 +286,15 @@ def test_the_functions_read_every_variable_that_is_set() -> None:
         }
     )
     settings.from_environment(environment)
+    environment |= {"CLUSTER_TOKEN": "service-account-token", "CLUSTER_TOKEN_FILE": "/token"}
+    environment["CLUSTER_AUDIENCE"] = ""
+    settings.from_environment(environment)
     assert cluster_variables == {
         "KUBECONFIG",
         "CLUSTER_SERVER",
         "CLUSTER_CA",
         "CLUSTER_TOKEN",
+        "CLUSTER_TOKEN_FILE",
         "CLUSTER_AUDIENCE",
     }
     assert (always | cluster_variables | jobsets) - environment.names == {
@@ -328,7 +332,7 @@ def test_the_archive_has_every_tracked_file_of_the_functions() -> None:
 
 
 def test_the_permissions_table_has_the_steps_and_the_relay() -> None:
-    assert PERMISSIONS.keys() == {*ROUTES, "relay", "cluster_project"}
+    assert PERMISSIONS.keys() == {*ROUTES, "relay", "token_writer", "cluster_project"}
     places = {"project", "named", "vm_service_account", "subnetwork", "stolen", "topics"}
     assert all(PERMISSIONS[step].keys() == places for step in STEPS)
     places |= {"node_service_account", "served"}
@@ -454,7 +458,10 @@ def test_no_role_is_granted_before_the_accounts_have_propagated(address: str) ->
 
 
 def test_no_function_is_built_before_its_permissions_have_taken_effect() -> None:
-    assert module[FUNCTION]["depends_on"] == ["${time_sleep.permissions}"]
+    assert module[FUNCTION]["depends_on"] == [
+        "${time_sleep.permissions}",
+        "${google_secret_manager_secret_version.placeholder}",
+    ]
     waited = module["time_sleep.permissions"]["triggers"]
     for address in (
         "google_project_iam_member.builder",
@@ -462,6 +469,7 @@ def test_no_function_is_built_before_its_permissions_have_taken_effect() -> None
         "google_storage_bucket_iam_member.builder",
         "google_artifact_registry_repository_iam_member.builder",
         "google_secret_manager_secret_iam_member.kubeconfig",
+        "google_secret_manager_secret_iam_member.token",
     ):
         assert re.search(rf"{re.escape(address)}\b", waited)
 
@@ -579,6 +587,7 @@ def test_the_page_has_the_inputs_and_outputs() -> None:
 def test_the_page_names_each_example() -> None:
     page = (MODULE / "README.md").read_text()
     assert re.findall(r"\(examples/([\w-]+)\)", page) == [
+        "self-managed-token",
         "self-managed-id-token",
         "self-managed-kubeconfig",
         "gke",

@@ -1,0 +1,29 @@
+# The settings of main.tf for deploy.sh: copy this file to infra/terraform/research.tfvars, then run ./deploy.sh research
+
+project_id  = "my-gcp-project"
+region      = "us-central1"
+name_prefix = "research"
+
+cluster_access = {
+  service_account_token = {
+    server         = "https://10.128.0.2:6443"
+    ca_certificate = <<-PEM
+      -----BEGIN CERTIFICATE-----
+      the content of /etc/kubernetes/pki/ca.crt of the control plane
+      -----END CERTIFICATE-----
+    PEM
+  }
+}
+relay_identity = {
+  workload_identity_federation = {
+    issuer = "https://kubernetes.default.svc.cluster.local"
+    # what `kubectl get --raw /openid/v1/jwks` prints
+    jwks = <<-JSON
+      {"keys": []}
+    JSON
+  }
+}
+vpc_egress = {
+  direct = { network = "default", subnetwork = "default" }
+}
+vm_service_accounts = ["tpu-vm@my-gcp-project.iam.gserviceaccount.com"]

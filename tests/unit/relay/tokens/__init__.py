@@ -1,0 +1,1 @@
+"""The token-writer."""
