@@ -72,6 +72,8 @@ SLICES = (TPU_NODE_GROUP, GKE) = ("tpu-node-group", "gke")
 IDENTITIES = (*(step.replace("_", "-") for step in (*STEPS, *SLICE_STEPS)), "relay")
 ROOT = Path(__file__).resolve().parents[2]
 CLASS = Path(__file__).with_name("slice-class.yaml")
+LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+"""Where `kubectl apply` keeps what it has applied."""
 LOG = "log"
 """The file with the output of all subprocesses."""
 
@@ -513,8 +515,10 @@ class Supervisor:
 
 
 def read_slice_class() -> dict[str, Any]:
-    """The TPUSliceClass with three candidates that `make local` has."""
+    """The TPUSliceClass with three candidates that `make local` has, as `kubectl apply` would create it:
+    without the annotation, it warns when the example of the same name is applied."""
     found: dict[str, Any] = yaml.safe_load(CLASS.read_text())
+    found["metadata"]["annotations"] = {LAST_APPLIED: json.dumps(found)}
     return found
 
 

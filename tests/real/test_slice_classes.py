@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from local.control_plane.plane import OwnControlPlane
+from local.run.supervisor import read_slice_class
 from local.tests.real_parts import open_own_control_plane
 from tests.real.relay.waiting import until
 from tests.support.class_specs import (
@@ -78,6 +79,19 @@ def test_an_example_is_accepted_with_all_its_fields(plane: OwnControlPlane, path
     options = ("apply", "--dry-run=server", "--validate=strict", "--filename", str(path))
     result = plane.run_kubectl(*options)
     assert (result.returncode, result.stderr) == (0, ""), result.stderr
+
+
+def test_the_example_replaces_the_class_of_make_local_without_a_warning(
+    plane: OwnControlPlane,
+) -> None:
+    code, stored = plane.request("POST", CLASSES, read_slice_class())
+    assert code == 201, stored
+    example = EXAMPLES / "slice-class-v6e.yaml"
+    applied = plane.run_kubectl("apply", "--filename", str(example))
+    assert (applied.returncode, applied.stderr) == (0, ""), applied.stderr
+    _, stored = plane.request("GET", f"{CLASSES}/v6e")
+    assert len(stored["spec"]["candidates"]) == 4
+    plane.request("DELETE", f"{CLASSES}/v6e")
 
 
 def test_kubectl_shows_what_a_class_has_and_what_was_refused(plane: OwnControlPlane) -> None:
