@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import fields
 from pathlib import Path
 from typing import IO, Annotated, Any
 
@@ -18,8 +19,7 @@ from replay.audit_log import (
     read_entries,
     read_filters,
 )
-from replay.completion import complete_groups, complete_jobsets_too
-from replay.dependencies import open_dependencies
+from replay.dependencies import Choice, open_dependencies
 from replay.errors import FORESEEN, ReplayError, in_plain_words
 from replay.explain import Explanation
 from replay.explain import explain as explain_group
@@ -39,6 +39,7 @@ from replay.timeline_html import render_html
 from replay.timeline_sources import TimelineRequest, build_timeline
 from shared.base.environment import SettingsError
 from shared.base.fields import count
+from shared.base.names import JOBSET_KIND, KIND
 from version import VERSION
 
 DONE, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
@@ -47,6 +48,11 @@ HELP_OPTIONS = ["-h", "--help"]
 
 class _Commands(TyperGroup):
     """Print an expected error as a sentence on stderr. Any other is a bug and shows its traceback."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        names = {field.name for field in fields(Choice)}
+        commands.share_options(self, [one for one in self.params if one.name in names])
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -72,13 +78,25 @@ app = typer.Typer(
 
 def _show_version(is_asked: bool) -> None:
     if is_asked:
-        typer.echo(f"tpu-functions replay {VERSION}")
+        typer.echo(f"kubectl tng {VERSION}")
         raise typer.Exit(DONE)
 
 
 @app.callback()
 def main(
     ctx: typer.Context,
+    namespace: Annotated[  # noqa: ARG001 - `Choice` has it, and the next three
+        str, commands.choice_option(("-n", "--namespace"), "NAME", "Default: the context's.")
+    ] = "",
+    context: Annotated[  # noqa: ARG001
+        str, commands.choice_option(("--context",), "NAME", "A context of the kubeconfig.")
+    ] = "",
+    kubeconfig: Annotated[  # noqa: ARG001
+        str, commands.choice_option(("--kubeconfig",), "FILE", "Default: ~/.kube/config.")
+    ] = "",
+    project: Annotated[  # noqa: ARG001
+        str, commands.choice_option(("--project",), "ID", "The project of the topics.")
+    ] = "",
     version: Annotated[  # noqa: ARG001 - its callback has answered
         bool,
         typer.Option(
@@ -93,14 +111,17 @@ def main(
 
     \b
     Start here:
-      kubectl tng explain default/my-slice      why is it not Ready? Changes nothing
-      kubectl tng resync default/my-slice       trigger its steps now
-      kubectl tng COMMAND --help                examples of each command
+      kubectl tng explain my-slice      why is it not Ready? Changes nothing
+      kubectl tng resync my-slice       trigger its steps now
+      kubectl tng COMMAND --help        examples of each command
     In a checkout, `python -m replay` is the same program.
 
-    The settings are the environment variables of the functions: PUBSUB_PROJECT, TOPIC_PREFIX,
-    PROJECTS, KUBECONFIG (by default ~/.kube/config), COMPUTE_ENDPOINT. The tool has your
-    permissions: those of your kubeconfig and of `gcloud auth application-default login`.
+    An object is NAME, in the namespace of the context or of -n, NAMESPACE/NAME, or KIND/NAME with
+    a kind of tng, jobset and pod. The options below may also follow the verb.
+
+    The settings are the environment variables of the functions, as PUBSUB_PROJECT; without it, they
+    are read in the cluster (ConfigMap kubectl-tng in tpu-functions). The tool has your permissions:
+    those of your kubeconfig and of `gcloud auth application-default login`.
 
     Exit codes: 0 success, 1 failure, 2 invalid usage or settings, 130 interrupted.
     """
@@ -111,7 +132,9 @@ def main(
 def resync(
     ctx: typer.Context,
     target: commands.Group = "",
-    every: Annotated[bool, typer.Option("--all", help="All groups of the cluster.")] = False,
+    every: Annotated[
+        bool, typer.Option("--all", help="All groups of the cluster, or of the namespace of -n.")
+    ] = False,
     step: commands.Step = None,
     dry_run: commands.DryRun = False,
     yes: commands.Yes = False,
@@ -123,20 +146,22 @@ def resync(
 
     \b
     Examples:
-      kubectl tng resync default/my-slice
-      kubectl tng resync default/my-slice --step label_node
+      kubectl tng resync my-slice
+      kubectl tng resync my-slice --step label_node
       kubectl tng resync --all --dry-run
     """
     if bool(target) == every:
-        raise typer.BadParameter("name one group, or give --all", param_hint="NAMESPACE/NAME")
-    names = commands.parse_target(target) if target else None
+        raise typer.BadParameter("name one group, or give --all", param_hint=commands.NAME)
+    names = commands.parse_target(ctx, target)[:2] if target else None
     deps = commands.get_dependencies(ctx)
-    groups = [get_group(deps, *names)] if names else list_groups(deps)
+    groups = (
+        [get_group(deps, *names)] if names else list_groups(deps, ctx.meta.get("namespace", ""))
+    )
     publications = list(resyncs(groups, step, deps.now()))
     if not publications:
         what = f"no step has work for {target}" if target else "there are no groups"
         say(f"Nothing to publish: {what}.")
-    if every and not dry_run:
+    if every and publications and not dry_run:
         question = f"Publish {count(len(publications), 'resync')} of {count(len(groups), 'group')}?"
         commands.ask(deps, question, yes=yes)
     commands.publish_and_print(deps, publications, dry_run=dry_run, output=output)
@@ -190,21 +215,17 @@ def file(
     commands.publish_many(deps, recording.publications, dry_run=dry_run, yes=yes, output=output)
 
 
-app.add_typer(dead_letter_commands.commands, cls=TyperGroup)
+app.add_typer(dead_letter_commands.commands)
 
 
 @app.command(short_help="Show why a group or a JobSet is not Ready, and what each step would do.")
 def explain(
     ctx: typer.Context,
-    target: Annotated[
-        str, commands.name_argument("The group, the JobSet or the Pod.", complete_jobsets_too)
-    ],
+    target: Annotated[str, commands.name_argument("The group, jobset/NAME or pod/NAME.")],
     is_jobset: Annotated[
-        bool, typer.Option("--jobset", help="Explain the slices of the JobSet of this name.")
+        bool, typer.Option("--jobset", help="As jobset/NAME.", hidden=True)
     ] = False,
-    is_pod: Annotated[
-        bool, typer.Option("--pod", help="Explain why the Pod of this name gets a slice or none.")
-    ] = False,
+    is_pod: Annotated[bool, typer.Option("--pod", help="As pod/NAME.", hidden=True)] = False,
     output: commands.Output = Format.TABLE,
 ) -> None:
     """Show why a group is not Ready, its conditions, and what each step would do. Changes nothing.
@@ -213,29 +234,30 @@ def explain(
     on a resync, with your permissions instead of its own, and decides; nothing is executed. If a step
     that the sweep would trigger cannot observe, or does not run, the exit code is 1.
 
-    With --jobset, it shows what provision_slice would do for each Pod of the JobSet that waits for a
+    Of a JobSet, it shows what provision_slice would do for each Pod of the JobSet that waits for a
     slice, and what release_slice would do for each slice of the JobSet. JOBSET_PROVIDER must be set,
     and for node pools also their settings.
 
-    With --pod, it shows why a Pod gets a slice or none.
+    Of a Pod, it shows why it gets a slice or none.
 
     \b
     Examples:
-      kubectl tng explain default/my-slice
-      kubectl tng explain default/my-slice --output json | jq .ready
-      kubectl tng explain default/my-jobset --jobset
-      kubectl tng explain default/my-pod --pod
+      kubectl tng explain my-slice
+      kubectl tng explain my-slice --output json | jq .ready
+      kubectl tng explain jobset/my-jobset -n research
+      kubectl tng explain pod/my-pod
     """
-    namespace, name = commands.parse_target(target)
+    namespace, name, kind = commands.parse_target(ctx, target, JOBSET_KIND, "Pod")
     explanation: Explanation | UnitExplanation
     if is_pod and is_jobset:
         raise typer.BadParameter("--jobset and --pod exclude each other", param_hint="--pod")
-    if is_pod or is_jobset:
-        explain_unit = explain_pod if is_pod else explain_jobset
-        explanation = explain_unit(commands.get_dependencies(ctx), namespace, name)
+    deps = commands.get_dependencies(ctx)
+    if is_pod or is_jobset or kind != KIND:
+        explain_unit = explain_pod if is_pod or kind == "Pod" else explain_jobset
+        explanation = explain_unit(deps, namespace or deps.namespace, name)
         print_unit_explanation(explanation, output)
     else:
-        explanation = explain_group(commands.get_dependencies(ctx), namespace, name)
+        explanation = explain_group(deps, namespace, name)
         print_explanation(explanation, output)
     if not explanation.is_whole:
         raise ReplayError("a step could not observe, or does not run; the lines above say why")
@@ -298,7 +320,7 @@ def audit_log(
     \b
     Examples:
       kubectl tng audit-log --since 2h --dry-run
-      kubectl tng audit-log default/my-slice --since 30m
+      kubectl tng audit-log my-slice --since 30m
       kubectl tng audit-log --since 6h --until 4h --yes
     """
     deps = commands.get_dependencies(ctx)
@@ -306,7 +328,8 @@ def audit_log(
     began = now - commands.parse_duration(since)
     ended = now - commands.parse_duration(until) if until else now
     filters = read_filters(deps.settings)
-    name = get_group(deps, *commands.parse_target(target)).resource_name if target else ""
+    names = commands.parse_target(ctx, target)[:2] if target else None
+    name = get_group(deps, *names).resource_name if names else ""
     query = make_query(filters.values(), began, ended, name)
     publications: list[Publication] = []
     projects = find_projects(deps.settings)
@@ -346,9 +369,7 @@ def show_leaks(ctx: typer.Context, output: commands.Output = Format.TABLE) -> No
 )
 def show_timeline(
     ctx: typer.Context,
-    target: Annotated[
-        str, commands.name_argument("The group; it may be deleted already.", complete_groups)
-    ],
+    target: Annotated[str, commands.name_argument("The group; it may be deleted already.")],
     since: Annotated[
         str,
         commands.duration_option(
@@ -389,16 +410,22 @@ def show_timeline(
 
     \b
     Examples:
-      kubectl tng timeline default/my-slice
-      kubectl tng timeline default/my-slice --since 7d --html my-slice.html
-      kubectl tng timeline default/my-slice --output json | jq .notReady
-      kubectl tng timeline default/my-slice --since 1h --why
+      kubectl tng timeline my-slice
+      kubectl tng timeline my-slice --since 7d --html my-slice.html
+      kubectl tng timeline my-slice --output json | jq .notReady
+      kubectl tng timeline my-slice --since 1h --why
     """
-    names, deps = commands.parse_target(target), commands.get_dependencies(ctx)
+    namespace, name, _ = commands.parse_target(ctx, target)
+    deps = commands.get_dependencies(ctx)
     now = deps.now()
     began = now - commands.parse_duration(since) if since else None
     request = TimelineRequest(
-        *names, since=began, until=now, chips_per_vm=chips, with_decisions=why
+        namespace or deps.namespace,
+        name,
+        since=began,
+        until=now,
+        chips_per_vm=chips,
+        with_decisions=why,
     )
     timeline = build_timeline(deps, request)
     if html is not None:

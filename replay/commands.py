@@ -1,20 +1,22 @@
-"""What the commands share: options, targets, questions, and publishing with a report."""
+"""What the commands share: kubectl's options, targets, questions, and publishing with a report."""
 
 import re
 from collections.abc import Callable, Iterable, Sequence
+from copy import copy
 from datetime import timedelta
 from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
-from replay.completion import complete_groups
-from replay.dependencies import Dependencies
+from replay.completion import KINDS, complete_groups
+from replay.dependencies import Choice, Dependencies
 from replay.errors import ReplayError, in_plain_words
-from replay.output import Format, print_sent
+from replay.output import Format, print_sent, say
 from replay.publications import Publication, Sent, publish
 from shared.base.fields import count
-from shared.base.names import is_dns_label, is_dns_subdomain
+from shared.base.names import KIND, is_dns_label, is_dns_subdomain
 from shared.ports.errors import CallError
 from shared.triggers import routes
 
@@ -32,10 +34,36 @@ AnyStep = StrEnum("AnyStep", {step: step for step in routes.ROUTES})  # type: ig
 """All topics of an installation but the dead letters."""
 
 
-def name_argument(help_text: str, complete: Callable[..., list[str]]) -> Any:
+NAME = "NAME"
+"""The metavar of what names an object."""
+
+
+def share_options(group: TyperGroup, options: Sequence[Any]) -> None:
+    """Accept kubectl's options after the verb, too; its help, as kubectl's, does not repeat them."""
+    for command in group.commands.values():
+        for option in map(copy, options):
+            option.hidden, option.expose_value = True, False
+            command.params.append(option)
+        if isinstance(command, TyperGroup):
+            share_options(command, options)
+
+
+def _keep(ctx: typer.Context, parameter: typer.CallbackParam, value: str) -> str:
+    """Keep the value of an option of `Choice` in the context, which all commands share."""
+    if value:
+        ctx.meta[str(parameter.name)] = value
+    return value
+
+
+def choice_option(names: Sequence[str], metavar: str, help_text: str) -> Any:
+    """An option of `Choice`."""
+    return typer.Option(*names, metavar=metavar, help=help_text, callback=_keep, show_default=False)
+
+
+def name_argument(help_text: str) -> Any:
     """An argument that names an object, completed by the shell."""
     return typer.Argument(
-        metavar="NAMESPACE/NAME", help=help_text, show_default=False, autocompletion=complete
+        metavar=NAME, help=help_text, show_default=False, autocompletion=complete_groups
     )
 
 
@@ -44,7 +72,7 @@ def duration_option(name: str, help_text: str) -> Any:
     return typer.Option(name, metavar="DURATION", help=help_text)
 
 
-Group = Annotated[str, name_argument("One group.", complete_groups)]
+Group = Annotated[str, name_argument("One group.")]
 Output = Annotated[Format, typer.Option("--output", "-o", help="The output format.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")]
@@ -55,18 +83,29 @@ Step = Annotated[
 
 def get_dependencies(ctx: typer.Context) -> Dependencies:
     """The dependencies of a command, opened now. Raises `SettingsError`."""
-    make: Callable[[], Dependencies] = ctx.obj
-    return make()
+    make: Callable[[Choice], Dependencies] = ctx.obj
+    return make(Choice(**ctx.meta))
 
 
-def parse_target(text: str) -> tuple[str, str]:
-    """The namespace and name of an object. Raises `typer.BadParameter`."""
-    namespace, slash, name = text.partition("/")
-    if not (slash and is_dns_label(namespace) and is_dns_subdomain(name)):
+def parse_target(ctx: typer.Context, text: str, *others: str) -> tuple[str, str, str]:
+    """The namespace, name and kind of an object; the namespace is empty if neither a word nor an option
+    gives it. ``others``: the kinds beside TPUNodeGroups. Raises `typer.BadParameter`."""
+    first, slash, name = text.rpartition("/")
+    kind, chosen = KINDS.get(first, KIND), ctx.meta.get("namespace", "")
+    namespace = chosen if first in KINDS or not slash else first
+    if kind not in (KIND, *others):
+        problem = f"{text!r} must be a TPUNodeGroup: `kubectl tng explain {text}` names its slices"
+        raise typer.BadParameter(problem, param_hint=NAME)
+    if not is_dns_subdomain(name) or (namespace and not is_dns_label(namespace)):
         raise typer.BadParameter(
-            f"{text!r} must be NAMESPACE/NAME, as in default/my-slice", param_hint="NAMESPACE/NAME"
+            f"{text!r} must be NAME, KIND/NAME or NAMESPACE/NAME, as in my-slice, tng/my-slice or "
+            "default/my-slice",
+            param_hint=NAME,
         )
-    return namespace, name
+    if chosen and chosen != namespace:
+        problem = f"{text!r} is in another namespace than --namespace {chosen}"
+        raise typer.BadParameter(problem, param_hint=NAME)
+    return namespace, name, kind
 
 
 def parse_duration(text: str) -> timedelta:
@@ -83,9 +122,11 @@ def parse_duration(text: str) -> timedelta:
 def ask(
     deps: Dependencies, question: str, *, yes: bool, undone: str = "nothing was published"
 ) -> None:
-    """Ask the user on a terminal. Raises `ReplayError` if the answer is no."""
-    if yes or not deps.is_interactive:
+    """Ask the user. Raises `ReplayError` if the answer is no, or if there is no terminal."""
+    if yes:
         return
+    if not deps.is_interactive:
+        raise ReplayError(f"{question} Without a terminal this needs --yes; {undone}")
     if not typer.confirm(question, err=True):
         raise ReplayError(undone)
 
@@ -104,11 +145,24 @@ def publish_many(
     publish_and_print(deps, publications, dry_run=dry_run, output=output)
 
 
+def announce(deps: Dependencies) -> None:
+    """Say where messages go if the cluster chose it: whoever may write there chooses it."""
+    if deps.found_in:
+        project, prefix = deps.settings.pubsub_project, deps.settings.topic_prefix
+        say(
+            f"Publishing to the topics {prefix}* of project {project}, which {deps.found_in} names; "
+            "--project selects another."
+        )
+
+
 def publish_and_print(
     deps: Dependencies, publications: Sequence[Publication], *, dry_run: bool, output: Format
 ) -> None:
     """Publish, and print what was published even if it is not all. Raises `ReplayError`."""
-    source: Iterable[Sent] = map(Sent, publications) if dry_run else publish(deps, publications)
+    source: Iterable[Sent] = map(Sent, publications)
+    if not dry_run and publications:
+        announce(deps)
+        source = publish(deps, publications)
     print_published(deps, source, len(publications), output)
 
 

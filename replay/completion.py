@@ -1,47 +1,49 @@
-"""What a shell offers as NAMESPACE/NAME, and the protocol of kubectl's plugin completion."""
+"""What a shell offers as NAME, and the protocol of kubectl's plugin completion."""
 
 import contextlib
 import io
 import os
 import shlex
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from replay.text import printable
-from shared.base.names import JOBSET_KIND
+from shared.base.names import GROUP, JOBSET_KIND, KIND, PLURAL
 
 COMPLETER = "kubectl_complete-tng"
 """What kubectl runs to complete the words after ``kubectl tng``: a link to the program."""
 PROGRAM = "kubectl-tng"
 VARIABLE = "_KUBECTL_TNG_COMPLETE"
 """Set by a shell that completes `PROGRAM`."""
+KINDS = {
+    **dict.fromkeys(("tng", KIND.lower(), PLURAL, f"{PLURAL}.{GROUP}"), KIND),
+    **dict.fromkeys(("jobset", "jobsets", "jobsets.jobset.x-k8s.io"), JOBSET_KIND),
+    **dict.fromkeys(("pod", "pods", "po"), "Pod"),
+}
+"""The words before a slash that name a kind, as kubectl accepts them."""
 _NO_FILES = ":4"
 """Cobra's directive for "no file names" (ShellCompDirectiveNoFileComp)."""
 
 
-def complete_groups(incomplete: str) -> list[str]:
-    """The cluster's TPUNodeGroups that begin like this."""
-    return _complete(incomplete, lambda cluster: cluster.list_groups())
-
-
-def complete_jobsets_too(ctx: Any, incomplete: str) -> list[str]:
-    """The cluster's TPUNodeGroups, or its JobSets where ``--jobset`` is given."""
-    if ctx.params.get("is_jobset"):
-        return _complete(incomplete, lambda cluster: cluster.list_owners(JOBSET_KIND))
-    return complete_groups(incomplete)
-
-
-def _complete(
-    incomplete: str, list_objects: Callable[[Any], Iterable[Mapping[str, Any]]]
-) -> list[str]:
-    from replay.dependencies import open_cluster_only
+def complete_groups(ctx: Any, incomplete: str) -> list[str]:
+    """The TPUNodeGroups that begin like this: those of the namespace, or of that before a slash; behind
+    ``jobset/`` the JobSets."""
+    from replay import dependencies
     from replay.errors import FORESEEN
 
+    prefix, slash, _ = incomplete.rpartition("/")
+    is_kind = prefix in KINDS
     try:
-        found = [one["metadata"] for one in list_objects(open_cluster_only())]
+        cluster, namespace = dependencies.open_cluster_only(dependencies.Choice(**ctx.meta))
+        if slash and not is_kind:
+            namespace = prefix
+        if KINDS.get(prefix, KIND) == KIND:
+            listed = cluster.list_groups(namespace)
+        else:
+            listed = cluster.list_owners(KINDS[prefix], namespace)
+        names = [printable(f"{prefix}{slash}{one['metadata']['name']}") for one in listed]
     except FORESEEN:  # a shell that completes has no place for an error
         return []
-    names = [printable(f"{metadata['namespace']}/{metadata['name']}") for metadata in found]
     return [name for name in names if name.startswith(incomplete)]
 
 

@@ -6,7 +6,16 @@ from typing import Annotated
 
 import typer
 
-from replay.commands import AnyStep, DryRun, Output, Yes, ask, get_dependencies, print_published
+from replay.commands import (
+    AnyStep,
+    DryRun,
+    Output,
+    Yes,
+    announce,
+    ask,
+    get_dependencies,
+    print_published,
+)
 from replay.dead_letters import MAX_LISTED, DeadLetter, Leased, leased, select, to_document
 from replay.dependencies import Dependencies
 from replay.errors import ReplayError
@@ -83,6 +92,9 @@ def replay(
         readable = [letter for letter in letters if letter.publications]
         if every and readable and not dry_run:
             ask(deps, f"Replay {count(len(readable), 'dead letter')}?", yes=yes)
+
+        if readable and not dry_run:
+            announce(deps)
 
         def send() -> Iterator[Sent]:
             for letter in readable:

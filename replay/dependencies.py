@@ -7,7 +7,8 @@ import secrets
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,7 +20,7 @@ from shared.frame.step import SECONDS_FOR_CALLS
 from shared.ports.errors import OutOfTimeError
 from shared.ports.gce.calls import Gce
 from shared.ports.gce.clients import Clients
-from shared.ports.kubernetes.access_settings import read_access
+from shared.ports.kubernetes.access_settings import Access, Kubeconfig, read_access
 from shared.ports.kubernetes.cluster import Cluster
 from shared.ports.kubernetes.connection import Connection
 from shared.ports.pubsub import Topics
@@ -29,13 +30,33 @@ if TYPE_CHECKING:
     from shared.ports.gke import GkeClient
 
 COMPLETION_S = 3.0
+COMPONENT = "kubectl-tng"
+"""The tool's part of the user agent."""
+TOOL_SETTINGS = "ConfigMap tpu-functions/kubectl-tng"
+_OF_SERVER = ("CLUSTER_SERVER", "CLUSTER_CA", "CLUSTER_TOKEN", "CLUSTER_AUDIENCE")
+_OF_THIS_MACHINE = (*_OF_SERVER, "KUBECONFIG", "COMPUTE_ENDPOINT", "CONTAINER_ENDPOINT")
+"""Variables that are not taken from the cluster: whoever writes them would choose who is asked."""
 PublishData = Callable[[str, bytes, Mapping[str, str]], str]
 """Publishes data and attributes to a step's topic; returns the message's id, raises `CallError`."""
 
 
 @dataclass(frozen=True)
+class Choice:
+    """What the user selects by the options of kubectl, and by ``--project``; empty: the default."""
+
+    kubeconfig: str = ""
+    context: str = ""
+    namespace: str = ""
+    project: str = ""
+
+
+@dataclass(frozen=True)
 class Dependencies:
-    """The dependencies of a command."""
+    """The dependencies of a command.
+
+    ``namespace``: that of names without one. ``found_in``: where in the cluster the settings were found;
+    empty: on this machine.
+    """
 
     settings: Settings
     connection: Connection
@@ -51,10 +72,12 @@ class Dependencies:
     """Whether the command runs on a terminal and can ask the user."""
     gke: GkeClient | None = None
     """The client of GKE, if JobSets get node pools."""
+    namespace: str = "default"
+    found_in: str = ""
 
     def open_cluster(self) -> Cluster:
         """The cluster, for the calls of the next 30 seconds."""
-        return Cluster(self.connection, "replay", self.count_down())
+        return Cluster(self.connection, COMPONENT, self.count_down())
 
     def open_gce(self) -> Gce:
         """Compute Engine, for the calls of the next 30 seconds."""
@@ -73,15 +96,25 @@ class Dependencies:
         return remaining_s
 
 
-def open_dependencies() -> Dependencies:
-    """Open the real dependencies by the functions' environment variables. Raises `SettingsError`."""
+def open_dependencies(choice: Choice) -> Dependencies:
+    """Open the real dependencies by the functions' environment variables, or by the settings in the
+    cluster. Raises `SettingsError`, `AccessError`, `CallError`."""
     from shared.runtime import make_gke_client
 
-    settings = from_environment(with_default_kubeconfig(os.environ, Path.home()))
+    environment = dict(make_environment(choice, os.environ, Path.home()))
+    connection, found_in = Connection(_read_access(environment, choice)), ""
+    if not environment.get("PUBSUB_PROJECT"):
+        found = _open_cluster(connection, SECONDS_FOR_CALLS).find_tool_settings()
+        found_in = TOOL_SETTINGS if found.get("PUBSUB_PROJECT") else ""
+        safe = {name: value for name, value in found.items() if name not in _OF_THIS_MACHINE}
+        environment = {**safe, **{name: value for name, value in environment.items() if value}}
+    if choice.project:
+        environment["PUBSUB_PROJECT"], found_in = choice.project, ""
+    settings = replace(from_environment(environment), access=connection.access)
     topics = Topics(settings.pubsub_project, settings.topic_prefix)
     return Dependencies(
         settings=settings,
-        connection=Connection(settings.access),
+        connection=connection,
         clients=Clients(settings.compute_endpoint),
         publish=lambda step, data, attributes: topics.publish(step, [(data, attributes)])[0],
         now=lambda: datetime.now(UTC),
@@ -92,20 +125,53 @@ def open_dependencies() -> Dependencies:
         sleep=time.sleep,
         is_interactive=sys.stdin.isatty(),
         gke=make_gke_client(settings),
+        namespace=choice.namespace or find_namespace(connection.access),
+        found_in=found_in,
     )
 
 
-def open_cluster_only() -> Cluster:
-    """The cluster, for a shell that completes a word: it waits three seconds at most."""
-    variables = Variables(with_default_kubeconfig(os.environ, Path.home()))
+def open_cluster_only(choice: Choice) -> tuple[Cluster, str]:
+    """The cluster and the namespace, for a shell that completes a word: it waits three seconds at
+    most."""
+    access = _read_access(make_environment(choice, os.environ, Path.home()), choice)
+    namespace = choice.namespace or find_namespace(access)
+    return _open_cluster(Connection(access), COMPLETION_S), namespace
+
+
+def _open_cluster(connection: Connection, seconds: float) -> Cluster:
+    end = time.monotonic() + seconds
+    return Cluster(connection, COMPONENT, lambda: max(0.1, end - time.monotonic()))
+
+
+def _read_access(environment: Mapping[str, str], choice: Choice) -> Access:
+    variables = Variables(environment)
     access = read_access(variables)
     variables.check()
-    end = time.monotonic() + COMPLETION_S
-    return Cluster(Connection(access), "replay", lambda: max(0.1, end - time.monotonic()))
+    return replace(access, context=choice.context) if isinstance(access, Kubeconfig) else access
 
 
-def with_default_kubeconfig(environment: Mapping[str, str], home: Path) -> Mapping[str, str]:
-    """The environment, with the kubeconfig that kubectl takes where none is named."""
+def find_namespace(access: Access) -> str:
+    """The namespace of the context, as kubectl takes it. An error in the file is reported later."""
+    from kubernetes.config import list_kube_config_contexts
+
+    if not isinstance(access, Kubeconfig):
+        return "default"
+    with suppress(Exception):
+        contexts, current = list_kube_config_contexts(access.path)
+        for one in contexts if access.context else (current,):
+            if access.context in ("", one["name"]):
+                return one["context"].get("namespace") or "default"
+    return "default"
+
+
+def make_environment(
+    choice: Choice, environment: Mapping[str, str], home: Path
+) -> Mapping[str, str]:
+    """The environment, with the kubeconfig that is chosen, or that kubectl takes where none is named."""
+    if choice.kubeconfig or choice.context:
+        environment = {name: value for name, value in environment.items() if name not in _OF_SERVER}
+    if choice.kubeconfig:
+        return {**environment, "KUBECONFIG": choice.kubeconfig}
     if environment.get("KUBECONFIG") or environment.get("CLUSTER_SERVER"):
         return environment
     return {**environment, "KUBECONFIG": str(home / ".kube" / "config")}

@@ -1,12 +1,15 @@
 """Messages to publish with their topics, and the resyncs of a group."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from difflib import get_close_matches
+from typing import Any
 
 from functions import sweep
 from replay.dependencies import Dependencies
 from replay.errors import ReplayError
+from replay.text import MAX_NAMES
 from shared.node_groups import node_group, status
 from shared.node_groups.node_group import AnyGroup
 from shared.node_groups.work import message_about
@@ -36,19 +39,30 @@ class Sent:
 def get_group(deps: Dependencies, namespace: str, name: str) -> AnyGroup:
     """The group of that name. Raises `ReplayError`, `CallError`."""
     cluster = deps.open_cluster()
-    raw = cluster.find_group(namespace, name)
+    raw = cluster.find_group(namespace or deps.namespace, name)
     if raw is None:
-        raise ReplayError(
-            f"there is no TPUNodeGroup {namespace}/{name}; kubectl get tpunodegroups -A lists them"
-        )
+        known = [one["metadata"] for one in cluster.list_groups()]
+        raise ReplayError(describe_absent("TPUNodeGroup", namespace or deps.namespace, name, known))
     return node_group.parse(raw, cluster.get_cluster_id())
 
 
-def list_groups(deps: Dependencies) -> list[AnyGroup]:
-    """All groups of the cluster. Raises `CallError`."""
+def describe_absent(
+    kind: str, namespace: str, name: str, known: Sequence[Mapping[str, Any]]
+) -> str:
+    """There is no such object; ``known`` is the metadata of those that there are, of which the nearest
+    are named: that name in another namespace, or a name like it in this one."""
+    same = [f"-n {one['namespace']} {name}" for one in known if one["name"] == name]
+    here = [one["name"] for one in known if one["namespace"] == namespace]
+    near = [*same, *get_close_matches(name, here)][:MAX_NAMES]
+    hint = f"did you mean {' or '.join(near)}? " if near else ""
+    return f"there is no {kind} {namespace}/{name}; {hint}`kubectl tng get -A` lists them"
+
+
+def list_groups(deps: Dependencies, namespace: str = "") -> list[AnyGroup]:
+    """All groups of the cluster, or of a namespace. Raises `CallError`."""
     cluster = deps.open_cluster()
     cluster_id = cluster.get_cluster_id()
-    return [node_group.parse(raw, cluster_id) for raw in cluster.list_groups()]
+    return [node_group.parse(raw, cluster_id) for raw in cluster.list_groups(namespace)]
 
 
 def resyncs(groups: Iterable[AnyGroup], step: str | None, now: datetime) -> Iterator[Publication]:

@@ -78,7 +78,7 @@ class KubeconfigFile:
     trust = "KUBECONFIG"
 
     def __init__(self, access: Kubeconfig) -> None:
-        self._path = access.path
+        self._path, self._context = access.path, access.context
         self._stamp: object = None
 
     def open(self, timeout_s: float) -> Session:  # noqa: ARG002 - it is a file
@@ -91,7 +91,7 @@ class KubeconfigFile:
         configuration = Configuration()
         self._stamp = self._look()
         try:
-            load_kube_config(self._path, client_configuration=configuration)
+            load_kube_config(self._path, self._context or None, client_configuration=configuration)
         # The client library reads a file of another shape with TypeErrors and the like.
         except (
             ConfigException,

@@ -27,6 +27,8 @@ class Kubeconfig:
     """Access to the cluster by a kubeconfig file; in the cloud, by a secret's volume."""
 
     path: str
+    context: str = ""
+    """The context that is used; empty: the current one."""
 
 
 @dataclass(frozen=True)

@@ -111,6 +111,11 @@ class Cluster(
             self._jobset_options = found.get("data") or {}
         return self._jobset_options
 
+    def find_tool_settings(self) -> Mapping[str, str]:
+        """The data of the ConfigMap ``kubectl-tng``, which deploy.sh writes; empty if there is none."""
+        found = self._find(_CONFIG_MAPS.within(SYSTEM_NAMESPACE).one("kubectl-tng")) or {}
+        return found.get("data") or {}
+
     def find_slice_ledger(self) -> dict[str, Any] | None:
         """The ConfigMap ``slice-ledger``, or ``None``: the slices that are about to be created."""
         return self._find(_LEDGER)

@@ -25,6 +25,7 @@ class Connection:
         prepare: Callable[[Any], None] | None = None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
+        self.access = access
         self._source = source_of(access, now)
         self._prepare = prepare
         self._session: Session | None = None

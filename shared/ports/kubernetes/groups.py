@@ -25,9 +25,9 @@ class GroupCalls(Transport):
         """The groups with this resource-name label in all namespaces; normally there is one."""
         return list(self._list(_GROUPS, f"{RESOURCE_NAME_LABEL}={resource_name}"))
 
-    def list_groups(self) -> Iterator[dict[str, Any]]:
-        """All groups of the cluster, page by page."""
-        return self._list(_GROUPS)
+    def list_groups(self, namespace: str = "") -> Iterator[dict[str, Any]]:
+        """All groups of the cluster, or of a namespace, page by page."""
+        return self._list(_GROUPS.within(namespace))
 
     def replace_status(self, group: Mapping[str, Any], status: Mapping[str, Any]) -> dict[str, Any]:
         """Write a group's status, if the group is unchanged since it was read (409 if not)."""
