@@ -125,12 +125,20 @@ install() {
   write_overlay "$overlay"
   check_images
   kubectl apply --kustomize "$overlay"
+  write_tool_settings
   check_rollouts
   check_policy
   print_class
   print_heading "Terraform's outputs" && tf output
   check_label_node
   print_heading "Installed; all checks succeeded"
+}
+
+# kubectl tng finds its settings in the cluster.
+write_tool_settings() {
+  tf output -raw tool_environment | sed -E "s/^export ([A-Z_]+)='(.*)'$/\1=\2/" >"$temporary/tool-settings"
+  kubectl --namespace=tpu-functions create configmap kubectl-tng --from-env-file="$temporary/tool-settings" \
+    --dry-run=client --output=yaml | kubectl apply --filename=-
 }
 
 # Deploys the digests that were built: the tag is unique to this run, and used only to find them.

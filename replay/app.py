@@ -10,33 +10,11 @@ from typing import IO, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from functions.report_leaks.decide import render_unseen
-from replay import commands, dead_letter_commands
-from replay.audit_log import (
-    find_projects,
-    make_publications,
-    make_query,
-    read_entries,
-    read_filters,
-)
+from replay import commands, dead_letter_commands, explain, explain_unit, listing
 from replay.dependencies import Choice, open_dependencies
 from replay.errors import FORESEEN, ReplayError, in_plain_words
-from replay.explain import Explanation
-from replay.explain import explain as explain_group
-from replay.explain_unit import UnitExplanation, explain_jobset, explain_pod
-from replay.leaks import observe_leaks
-from replay.output import (
-    Format,
-    print_explanation,
-    print_leaks,
-    print_timeline,
-    print_unit_explanation,
-    say,
-)
+from replay.output import Format, print_explanation, print_tables, print_unit_explanation, say
 from replay.publications import Publication, get_group, list_groups, resyncs
-from replay.recording import ReplayRules, read_recording, record
-from replay.timeline_html import render_html
-from replay.timeline_sources import TimelineRequest, build_timeline
 from shared.base.environment import SettingsError
 from shared.base.fields import count
 from shared.base.names import JOBSET_KIND, KIND
@@ -120,7 +98,7 @@ def main(
     a kind of tng, jobset and pod. The options below may also follow the verb.
 
     The settings are the environment variables of the functions, as PUBSUB_PROJECT; without it, they
-    are read in the cluster (ConfigMap kubectl-tng in tpu-functions). The tool has your permissions:
+    are read in the cluster, where deploy.sh has written them. The tool has your permissions:
     those of your kubeconfig and of `gcloud auth application-default login`.
 
     Exit codes: 0 success, 1 failure, 2 invalid usage or settings, 130 interrupted.
@@ -195,6 +173,8 @@ def file(
       gcloud logging read 'log_id("cloudaudit.googleapis.com/activity")' --format json |
         jq -c '.[]' | kubectl tng file -
     """
+    from replay.recording import ReplayRules, read_recording
+
     deps = commands.get_dependencies(ctx)
     rules = ReplayRules(step, deps.settings.topic_prefix, deps.now())
     try:
@@ -218,8 +198,8 @@ def file(
 app.add_typer(dead_letter_commands.commands)
 
 
-@app.command(short_help="Show why a group or a JobSet is not Ready, and what each step would do.")
-def explain(
+@app.command("explain", short_help="Show why a slice is not Ready, and what each step would do.")
+def explain_target(
     ctx: typer.Context,
     target: Annotated[str, commands.name_argument("The group, jobset/NAME or pod/NAME.")],
     is_jobset: Annotated[
@@ -248,19 +228,43 @@ def explain(
       kubectl tng explain pod/my-pod
     """
     namespace, name, kind = commands.parse_target(ctx, target, JOBSET_KIND, "Pod")
-    explanation: Explanation | UnitExplanation
+    explanation: explain.Explanation | explain_unit.UnitExplanation
     if is_pod and is_jobset:
         raise typer.BadParameter("--jobset and --pod exclude each other", param_hint="--pod")
-    deps = commands.get_dependencies(ctx)
+    deps = commands.get_dependencies(ctx, needs_settings=False)
     if is_pod or is_jobset or kind != KIND:
-        explain_unit = explain_pod if is_pod or kind == "Pod" else explain_jobset
-        explanation = explain_unit(deps, namespace or deps.namespace, name)
+        is_pod = is_pod or kind == "Pod"
+        explain_one = explain_unit.explain_pod if is_pod else explain_unit.explain_jobset
+        explanation = explain_one(deps, namespace or deps.namespace, name)
         print_unit_explanation(explanation, output)
     else:
-        explanation = explain_group(deps, namespace, name)
+        explanation = explain.explain(deps, namespace, name)
         print_explanation(explanation, output)
     if not explanation.is_whole:
         raise ReplayError("a step could not observe, or does not run; the lines above say why")
+
+
+@app.command("get", short_help="List slices, workloads that wait for one, and classes.")
+def get_all(
+    ctx: typer.Context,
+    everywhere: Annotated[
+        bool, typer.Option("--all-namespaces", "-A", help="Those of all namespaces.")
+    ] = False,
+    output: commands.Output = Format.TABLE,
+) -> None:
+    """List the slices of a namespace, the workloads that wait for one, and the classes of the cluster,
+    each with what it waits for. It reads the cluster alone. Slices that are node pools of GKE are not
+    listed: `kubectl get nodes -L cloud.google.com/gke-nodepool`.
+
+    \b
+    Examples:
+      kubectl tng get
+      kubectl tng get -A
+      kubectl tng get -n research --output json | jq .waiting
+    """
+    deps = commands.get_dependencies(ctx, needs_settings=False)
+    namespace = "" if everywhere else deps.namespace
+    print_tables(list(listing.list_tables(deps, namespace)), output)
 
 
 @app.command("record", short_help="Record the messages of a step's topic in a file.")
@@ -287,6 +291,8 @@ def record_topic(
       kubectl tng record label_node events.jsonl --for 5m
       kubectl tng record create_resources - --limit 1 | jq .data
     """
+    from replay.recording import record
+
     deps, seconds = commands.get_dependencies(ctx), commands.parse_duration(duration)
     number = 0
     with _open_for_writing(path) as file:
@@ -296,7 +302,7 @@ def record_topic(
 
 
 @app.command("audit-log", short_help="Publish messages that the log sinks have lost.")
-def audit_log(
+def publish_audit_log(
     ctx: typer.Context,
     target: commands.Group = "",
     *,
@@ -323,18 +329,20 @@ def audit_log(
       kubectl tng audit-log my-slice --since 30m
       kubectl tng audit-log --since 6h --until 4h --yes
     """
+    from replay import audit_log
+
     deps = commands.get_dependencies(ctx)
     now = deps.now()
     began = now - commands.parse_duration(since)
     ended = now - commands.parse_duration(until) if until else now
-    filters = read_filters(deps.settings)
+    filters = audit_log.read_filters(deps.settings)
     names = commands.parse_target(ctx, target)[:2] if target else None
     name = get_group(deps, *names).resource_name if names else ""
-    query = make_query(filters.values(), began, ended, name)
+    query = audit_log.make_query(filters.values(), began, ended, name)
     publications: list[Publication] = []
-    projects = find_projects(deps.settings)
-    for entry in read_entries(deps, projects, query, is_reported=True):
-        found = make_publications(entry, filters)
+    projects = audit_log.find_projects(deps.settings)
+    for entry in audit_log.read_entries(deps, projects, query, is_reported=True):
+        found = audit_log.make_publications(entry, filters)
         if isinstance(found, str):
             say(found)
         else:
@@ -353,6 +361,9 @@ def show_leaks(ctx: typer.Context, output: commands.Output = Format.TABLE) -> No
       kubectl tng leaks
       kubectl tng leaks --output json | jq -r '.[].commands[]'
     """
+    from functions.report_leaks.decide import render_unseen
+    from replay.leaks import observe_leaks, print_leaks
+
     observed = observe_leaks(commands.get_dependencies(ctx))
     print_leaks(observed, output)
     if not (observed.leaks or observed.nodes or observed.unseen):
@@ -415,6 +426,10 @@ def show_timeline(
       kubectl tng timeline my-slice --output json | jq .notReady
       kubectl tng timeline my-slice --since 1h --why
     """
+    from replay.timeline_html import render_html
+    from replay.timeline_sources import TimelineRequest, build_timeline
+    from replay.timeline_text import print_timeline
+
     namespace, name, _ = commands.parse_target(ctx, target)
     deps = commands.get_dependencies(ctx)
     now = deps.now()

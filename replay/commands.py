@@ -15,6 +15,7 @@ from replay.dependencies import Choice, Dependencies
 from replay.errors import ReplayError, in_plain_words
 from replay.output import Format, print_sent, say
 from replay.publications import Publication, Sent, publish
+from shared.base.environment import SettingsError
 from shared.base.fields import count
 from shared.base.names import KIND, is_dns_label, is_dns_subdomain
 from shared.ports.errors import CallError
@@ -81,10 +82,13 @@ Step = Annotated[
 ]
 
 
-def get_dependencies(ctx: typer.Context) -> Dependencies:
+def get_dependencies(ctx: typer.Context, *, needs_settings: bool = True) -> Dependencies:
     """The dependencies of a command, opened now. Raises `SettingsError`."""
     make: Callable[[Choice], Dependencies] = ctx.obj
-    return make(Choice(**ctx.meta))
+    deps = make(Choice(**ctx.meta))
+    if needs_settings and deps.unknown:
+        raise SettingsError(deps.unknown)
+    return deps
 
 
 def parse_target(ctx: typer.Context, text: str, *others: str) -> tuple[str, str, str]:

@@ -17,9 +17,10 @@ from replay.cloud_logging import CloudLogging, Logs
 from replay.subscriptions import Subscriptions
 from shared.base.environment import Variables
 from shared.frame.step import SECONDS_FOR_CALLS
-from shared.ports.errors import OutOfTimeError
+from shared.ports.errors import CallError, OutOfTimeError
 from shared.ports.gce.calls import Gce
 from shared.ports.gce.clients import Clients
+from shared.ports.kubernetes.access import AccessError
 from shared.ports.kubernetes.access_settings import Access, Kubeconfig, read_access
 from shared.ports.kubernetes.cluster import Cluster
 from shared.ports.kubernetes.connection import Connection
@@ -55,7 +56,8 @@ class Dependencies:
     """The dependencies of a command.
 
     ``namespace``: that of names without one. ``found_in``: where in the cluster the settings were found;
-    empty: on this machine.
+    empty: on this machine. ``unknown``: why the settings are not known; ``unread``: why neither Google's
+    log nor its VMs can be read. Both are empty if all is well.
     """
 
     settings: Settings
@@ -74,6 +76,8 @@ class Dependencies:
     """The client of GKE, if JobSets get node pools."""
     namespace: str = "default"
     found_in: str = ""
+    unknown: str = ""
+    unread: str = ""
 
     def open_cluster(self) -> Cluster:
         """The cluster, for the calls of the next 30 seconds."""
@@ -102,14 +106,15 @@ def open_dependencies(choice: Choice) -> Dependencies:
     from shared.runtime import make_gke_client
 
     environment = dict(make_environment(choice, os.environ, Path.home()))
-    connection, found_in = Connection(_read_access(environment, choice)), ""
-    if not environment.get("PUBSUB_PROJECT"):
-        found = _open_cluster(connection, SECONDS_FOR_CALLS).find_tool_settings()
-        found_in = TOOL_SETTINGS if found.get("PUBSUB_PROJECT") else ""
-        safe = {name: value for name, value in found.items() if name not in _OF_THIS_MACHINE}
-        environment = {**safe, **{name: value for name, value in environment.items() if value}}
+    connection, found_in, unknown = Connection(_read_access(environment, choice)), "", ""
     if choice.project:
-        environment["PUBSUB_PROJECT"], found_in = choice.project, ""
+        environment["PUBSUB_PROJECT"] = choice.project
+    if not environment.get("PUBSUB_PROJECT"):
+        found, unknown = _find_settings(connection)
+        found_in = "" if unknown else TOOL_SETTINGS
+        safe = {name: value for name, value in found.items() if name not in _OF_THIS_MACHINE}
+        own = {name: value for name, value in environment.items() if value}
+        environment = {"PUBSUB_PROJECT": "unknown", **safe, **own}
     settings = replace(from_environment(environment), access=connection.access)
     topics = Topics(settings.pubsub_project, settings.topic_prefix)
     return Dependencies(
@@ -127,7 +132,36 @@ def open_dependencies(choice: Choice) -> Dependencies:
         gke=make_gke_client(settings),
         namespace=choice.namespace or find_namespace(connection.access),
         found_in=found_in,
+        unknown=unknown,
+        unread=unknown or _find_missing_credentials(environment),
     )
+
+
+def _find_settings(connection: Connection) -> tuple[Mapping[str, str], str]:
+    """The settings in the cluster, or why there are none."""
+    why = f"there is no {TOOL_SETTINGS}, which deploy.sh writes"
+    try:
+        found = _open_cluster(connection, SECONDS_FOR_CALLS).find_tool_settings()
+        if found.get("PUBSUB_PROJECT"):
+            return found, ""
+    except (AccessError, CallError, OutOfTimeError) as error:
+        why = f"{TOOL_SETTINGS} cannot be read: {error}"
+    return {}, f"PUBSUB_PROJECT is not set, and {why.rstrip('.')}"
+
+
+def _find_missing_credentials(environment: Mapping[str, str]) -> str:
+    """Why there are no Google credentials here, without the imports of google-auth's search for them."""
+    from google.auth import _cloud_sdk
+
+    if any(map(environment.get, ("GOOGLE_APPLICATION_CREDENTIALS", "COMPUTE_ENDPOINT"))):
+        return ""
+    on_google = "/sys/class/dmi/id/product_name"
+    with suppress(OSError):
+        if Path(on_google).read_text().startswith("Google"):
+            return ""
+    if Path(_cloud_sdk.get_application_default_credentials_path()).is_file():
+        return ""
+    return "there are no Google credentials here; run `gcloud auth application-default login`"
 
 
 def open_cluster_only(choice: Choice) -> tuple[Cluster, str]:

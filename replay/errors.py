@@ -29,7 +29,11 @@ FORESEEN = (
 
 _LOG_IN = "run `gcloud auth application-default login`"
 _HINTS = {
-    ("the cluster", 0): "Check that it is running and is the current context of your kubeconfig.",
+    (
+        "the cluster",
+        0,
+    ): "Check that it is running and is the current context of your kubeconfig, or "
+    "name another with --context.",
     ("the cluster", 401): "Your kubeconfig's credentials are not accepted; `kubectl get "
     "tpunodegroups -A` must work with it.",
     ("the cluster", 403): "You need permission to get and list tpunodegroups and nodes, and to get "

@@ -140,7 +140,10 @@ def explain(deps: Dependencies, namespace: str, name: str) -> Explanation:
     next_resync = next((tick for tick in ticks if decide.is_due(group, known, tick)), None)
     topics = decide.list_steps(group, known)
     fields = partial(work_fields, deps, ObjectTrigger(message_about(group, Cause.RESYNC, now)), now)
-    steps = tuple(_explain_group_step(one, one.name in topics, group, fields) for one in STEPS)
+    steps = tuple(
+        _explain_group_step(one, one.name in topics, group, fields)
+        for one in (() if deps.unread else STEPS)
+    )
     ready = known.conditions.get(Type.READY)
     if not deps.settings.installation_id and ready and ready.reason == Reason.OTHER_INSTALLATION:
         # Here it is not known which installation it is: the steps would refuse what is observed.
@@ -263,6 +266,8 @@ def _read_runs(
         f"{from_functions(deps.settings)}\n"
         f'(jsonPayload.group="{group.key}" OR jsonPayload.step="{routes.SWEEP}")'
     )
+    if deps.unread:
+        return observed, failed, deps.unread, read_since
     for _ in range(MAX_PAGES):
         try:
             page = deps.logs.list_page([deps.settings.pubsub_project], query, token, MAX_LINES)
@@ -381,7 +386,7 @@ def summarize(explanation: Explanation) -> Iterator[str]:
     else:
         yield from _describe_cause(subject, ready, has_class=bool(class_name))
     if class_name:
-        hint = "All candidates: kubectl tng explain NAMESPACE/POD --pod"
+        hint = "All candidates: kubectl tng explain pod/NAME, of its Pod that waits"
         yield f"It is a slice of TPUSliceClass {class_name}, at the candidate {candidate}. {hint}"
     yield from retries
     if moment is None:

@@ -6,10 +6,18 @@ The commands name what Compute Engine lists to the user: whoever writes log line
 import re
 from collections.abc import Iterator
 
-from functions.report_leaks.leaks import MIG_SERVICE, POLICY_SERVICE, TEMPLATE_SERVICE, Leak
+from functions.report_leaks.leaks import (
+    MIG_SERVICE,
+    POLICY_SERVICE,
+    TEMPLATE_SERVICE,
+    Leak,
+    render_message,
+)
 from functions.report_leaks.observe import ObservedLeaks, observe
 from replay.dependencies import Dependencies
 from replay.explain import work_fields
+from replay.output import INDENT, Format, print_json, print_paragraph
+from shared.base.names import is_dns_subdomain
 from shared.frame.plan import Work
 from shared.triggers.trigger import TimeTrigger
 
@@ -21,6 +29,24 @@ def observe_leaks(deps: Dependencies) -> ObservedLeaks:
     """The leaked slices now, with the user's permissions. Raises `CallError`."""
     now = deps.now()
     return observe(Work(**work_fields(deps, TimeTrigger(now), now)))
+
+
+def print_leaks(observed: ObservedLeaks, form: Format) -> None:
+    """Leaked slices and Nodes, and the commands that delete them, each on a line."""
+    described = [
+        (f"{render_message(leak)} To delete them, run in this order:", list(render_commands(leak)))
+        for leak in observed.leaks
+    ]
+    if observed.nodes:
+        deletions = [f"kubectl delete node {n}" for n in filter(is_dns_subdomain, observed.nodes)]
+        message = "No TPUNodeGroup has these Nodes. When their VMs are gone, delete them:"
+        described.append((message, deletions))
+    if form is Format.JSON:
+        print_json([{"message": message, "commands": commands} for message, commands in described])
+        return
+    for message, commands in described:
+        print_paragraph(message)
+        print("\n".join(f"{INDENT}{command}" for command in commands))
 
 
 def render_commands(leak: Leak) -> Iterator[str]:

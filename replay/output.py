@@ -10,23 +10,19 @@ from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from typing import Any
 
-from functions.report_leaks.leaks import render_message
-from functions.report_leaks.observe import ObservedLeaks
-from replay import decisions, explain, explain_unit, timeline_text
+from replay import explain, explain_unit, listing
 from replay.explain import Explanation, StepExplanation
 from replay.explain_unit import UnitExplanation
-from replay.leaks import render_commands
+from replay.listing import Table
 from replay.publications import Sent
 from replay.text import printable, render_age
-from replay.timeline import Timeline
-from replay.timeline import to_document as timeline_document
-from shared.base.names import is_dns_subdomain, topic_id
+from shared.base.names import topic_id
 from shared.base.reasons import find_advice
 
 _WIDE = 100_000
 """Columns of an output that is not a terminal: nothing is folded."""
 _NARROWEST = 40
-_INDENT = "    "
+INDENT = "    "
 NOT_PUBLISHED = "(not published)"
 _GAP = "   "
 _BOLD = 1
@@ -102,7 +98,7 @@ def print_explanation(explanation: Explanation, form: Format) -> None:
     due = [one for one in explanation.steps if one.is_due]
     due = [one for one in due if one.actions or _unsaid(one.note, said)]
     _print_answers(due, ("STEP", "BY SWEEP"), said)
-    if not due:
+    if explanation.steps and not due:
         print("\nThe steps would change nothing now.")
 
 
@@ -124,39 +120,17 @@ def print_unit_explanation(explanation: UnitExplanation, form: Format) -> None:
     _print_answers(explanation.steps, ("STEP", "BY SWEEP", "ABOUT", "OUTCOME"), said)
 
 
-def print_timeline(timeline: Timeline, price: float | None, form: Format) -> None:
-    """A slice's timeline."""
+def print_tables(tables: list[Table], form: Format) -> None:
+    """What `get` lists. An empty table is not printed."""
     if form is Format.JSON:
-        print_json(timeline_document(timeline, price))
+        print_json(listing.to_document(tables))
         return
-    for paragraph in timeline_text.render_summary(timeline, price):
-        print_paragraph(paragraph, "  " if paragraph.startswith("- ") else "", "")
-    print()
-    width = max((len(moment.who) for moment in timeline.moments), default=0)
-    for moment in timeline_text.join_moments(timeline.moments):
-        first = f"{moment.at:%H:%M:%S}  {moment.who:<{width}}  "
-        why = f"  [{moment.why}]" if moment.why else ""
-        print_paragraph(f"{moment.what}{why}", " " * len(first), first)
-        for paragraph in decisions.render(moment.decision) if moment.decision else ():
-            print_paragraph(paragraph, " " * (len(first) + 2))
-
-
-def print_leaks(observed: ObservedLeaks, form: Format) -> None:
-    """Leaked slices and Nodes, and the commands that delete them, each on a line."""
-    described = [
-        (f"{render_message(leak)} To delete them, run in this order:", list(render_commands(leak)))
-        for leak in observed.leaks
-    ]
-    if observed.nodes:
-        deletions = [f"kubectl delete node {n}" for n in filter(is_dns_subdomain, observed.nodes)]
-        message = "No TPUNodeGroup has these Nodes. When their VMs are gone, delete them:"
-        described.append((message, deletions))
-    if form is Format.JSON:
-        print_json([{"message": message, "commands": commands} for message, commands in described])
-        return
-    for message, commands in described:
-        print_paragraph(message)
-        print("\n".join(f"{_INDENT}{command}" for command in commands))
+    before = ""
+    for table in filter(lambda one: one.rows, tables):
+        print_rows(table.head, [(cells, (words,)) for cells, words in table.rows], before)
+        before = "\n"
+    if not before:
+        say("There are no slices, nothing waits for one, and there are no classes.")
 
 
 class _Wrapper(textwrap.TextWrapper):
@@ -226,14 +200,14 @@ def print_rows(
         line, used = "" if number else before, 0
         for cell, size in zip(cells, sizes, strict=True):
             if used and used + len(cell) > find_width():
-                line, used = f"{line.rstrip()}\n{_INDENT}", len(_INDENT)
+                line, used = f"{line.rstrip()}\n{INDENT}", len(INDENT)
             line += f"{_paint(cell, _BOLD if number == 0 else _STYLES.get(cell))}"
             gap = " " * (max(0, size - len(cell)) + len(_GAP))
             line, used = line + gap, used + len(cell) + len(gap)
         print(line.rstrip())
         for text in details:
             is_item = text.startswith("- ")
-            print_paragraph(text, f"{_INDENT}  " if is_item else _INDENT, _INDENT)
+            print_paragraph(text, f"{INDENT}  " if is_item else INDENT, INDENT)
 
 
 def _paint(text: str, style: int | None) -> str:

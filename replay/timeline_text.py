@@ -5,8 +5,10 @@ from dataclasses import replace
 from datetime import timedelta
 from itertools import groupby
 
+from replay import decisions
+from replay.output import Format, print_json, print_paragraph
 from replay.text import join_names
-from replay.timeline import COMPUTE, VM, Moment, Timeline
+from replay.timeline import COMPUTE, VM, Moment, Timeline, to_document
 
 
 def render_summary(timeline: Timeline, price: float | None) -> Iterator[str]:
@@ -64,3 +66,20 @@ def _took(duration: timedelta) -> str:
     if whole < 3600:
         return f"{whole // 60}m {whole % 60}s"
     return f"{whole // 3600}h {whole % 3600 // 60}m"
+
+
+def print_timeline(timeline: Timeline, price: float | None, form: Format) -> None:
+    """A slice's timeline."""
+    if form is Format.JSON:
+        print_json(to_document(timeline, price))
+        return
+    for paragraph in render_summary(timeline, price):
+        print_paragraph(paragraph, "  " if paragraph.startswith("- ") else "", "")
+    print()
+    width = max((len(moment.who) for moment in timeline.moments), default=0)
+    for moment in join_moments(timeline.moments):
+        first = f"{moment.at:%H:%M:%S}  {moment.who:<{width}}  "
+        why = f"  [{moment.why}]" if moment.why else ""
+        print_paragraph(f"{moment.what}{why}", " " * len(first), first)
+        for paragraph in decisions.render(moment.decision) if moment.decision else ():
+            print_paragraph(paragraph, " " * (len(first) + 2))

@@ -11,8 +11,6 @@ from collections.abc import MutableMapping
 from types import TracebackType
 from typing import Any
 
-import structlog
-
 
 def _render_json(event: Any, **options: Any) -> str:
     """JSON in ASCII; a lone surrogate, which no reader of the log need accept, becomes ``?``."""
@@ -23,14 +21,19 @@ def _render_json(event: Any, **options: Any) -> str:
     return json.dumps(json.loads(valid))
 
 
-_RENDERER = structlog.processors.JSONRenderer(_render_json, default=str)
+def _make_renderer() -> Any:
+    import structlog
+
+    return structlog.processors.JSONRenderer(_render_json, default=str)
 
 
 def make_logger() -> Any:
     """A logger that writes a JSON object a line: ``severity``, ``message`` and what is given."""
+    import structlog  # kubectl tng, which imports this module, logs nothing
+
     return structlog.wrap_logger(
         structlog.PrintLogger(sys.stdout),
-        processors=[_rename_keys, _RENDERER],
+        processors=[_rename_keys, _make_renderer()],
         wrapper_class=structlog.BoundLogger,
     )
 
@@ -45,6 +48,8 @@ def _rename_keys(
 
 def configure_daemon() -> None:
     """Send this program's log, and warnings of the libraries, to stdout."""
+    import structlog
+
     shared: list[structlog.typing.Processor] = [
         structlog.stdlib.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True, key="timestamp"),
@@ -53,13 +58,13 @@ def configure_daemon() -> None:
         structlog.processors.EventRenamer("message"),
     ]
     structlog.configure(
-        processors=[*shared, _RENDERER],
+        processors=[*shared, _make_renderer()],
         logger_factory=structlog.PrintLoggerFactory(sys.stdout),
         cache_logger_on_first_use=True,
     )
     handler = logging.StreamHandler(sys.stdout)
     formatter = structlog.stdlib.ProcessorFormatter
-    last: list[structlog.typing.Processor] = [formatter.remove_processors_meta, _RENDERER]
+    last: list[structlog.typing.Processor] = [formatter.remove_processors_meta, _make_renderer()]
     handler.setFormatter(formatter(foreign_pre_chain=shared, processors=last))
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
     sys.excepthook = _log_crash
@@ -68,6 +73,8 @@ def configure_daemon() -> None:
 def _log_crash(
     type_: type[BaseException], error: BaseException, traceback: TracebackType | None
 ) -> None:
+    import structlog
+
     structlog.get_logger().critical("crashed", exc_info=(type_, error, traceback))
 
 

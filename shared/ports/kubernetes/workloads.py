@@ -36,12 +36,14 @@ class WorkloadCalls(Transport):
         """The Pod of that name, or ``None``."""
         return self._find(_PODS.within(namespace).one(name))
 
-    def list_pending_pods(self, *, with_all: bool = False) -> Iterator[dict[str, Any]]:
+    def list_pending_pods(
+        self, namespace: str = "", *, with_all: bool = False
+    ) -> Iterator[dict[str, Any]]:
         """The pending Pods of JobSets, or all without a Node, page by page. Some wait for a slice."""
         if not with_all:
-            yield from self._list_pods(_PODS, JOB_KEY, "status.phase=Pending")
+            yield from self._list_pods(_PODS.within(namespace), JOB_KEY, "status.phase=Pending")
             return
-        for pod in self._list(_PODS, "", "spec.nodeName=,status.phase=Pending"):
+        for pod in self._list(_PODS.within(namespace), "", "spec.nodeName=,status.phase=Pending"):
             yield {"apiVersion": "v1", "kind": "Pod", **pod}
 
     def list_jobs(self, namespace: str = "", jobset: str = "") -> Iterator[dict[str, Any]]:

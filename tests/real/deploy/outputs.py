@@ -46,6 +46,7 @@ class Outputs:
     image_repository: str = REPOSITORY
     image_builder: str = BUILDER
     image_sources: str = f"gs://{PROJECT}-tpu-functions-source/images"
+    tool_environment: str = f"export PROJECTS='{PROJECT}'\nexport PUBSUB_PROJECT='{PROJECT}'\n"
 
 
 def _component(installation: Mapping[str, str], **more: Any) -> str:

@@ -548,6 +548,7 @@ def test_the_steps_of_jobsets_get_their_permissions_in_the_cluster(
             ran = deploy.run("--yes", "--images", "example.test/tpu:1", "prod")
     assert ran.code == 0, ran.output
     assert "configmap/jobsets created" in ran.output
+    assert "configmap/kubectl-tng created" in ran.output
     for name in ("provision-slice", "release-slice"):
         user = USERS_WITH_JOBSETS[name]
         for verb, resource, answer in (

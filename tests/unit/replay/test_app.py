@@ -16,7 +16,7 @@ from typer.testing import CliRunner, Result
 
 from replay import __main__
 from replay.app import app
-from replay.dependencies import with_default_kubeconfig
+from replay.dependencies import Choice, make_environment
 from replay.errors import in_plain_words
 from replay.explain import STEPS
 from replay.output import print_rows
@@ -52,7 +52,7 @@ def test_the_tool_without_a_command_prints_help() -> None:
 
 
 def test_the_version_is_printed() -> None:
-    assert run("--version").stdout == f"tpu-functions replay {VERSION}\n"
+    assert run("--version").stdout == f"kubectl tng {VERSION}\n"
 
 
 def test_every_step_that_observes_groups_is_explained() -> None:
@@ -60,10 +60,12 @@ def test_every_step_that_observes_groups_is_explained() -> None:
 
 
 def test_a_missing_setting_is_reported_as_wrong_usage() -> None:
-    result = run("explain", "a/b", env={"PUBSUB_PROJECT": None})
+    missing = {"PUBSUB_PROJECT": None, "KUBECONFIG": "/nowhere"}
+    result = run("leaks", env=missing)
     assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr == (
-        "Error: PUBSUB_PROJECT is not set: it must be the id of the project with the topics\n"
+    assert result.stderr.startswith(
+        "Error: PUBSUB_PROJECT is not set, and ConfigMap tpu-functions/kubectl-tng cannot be read: "
+        "KUBECONFIG='/nowhere' cannot be used: "
     )
 
 
@@ -86,11 +88,11 @@ def test_a_missing_kubeconfig_is_reported(tmp_path: Path) -> None:
 def test_the_default_kubeconfig_is_that_of_kubectl(
     environment: dict[str, str], expected: str
 ) -> None:
-    assert with_default_kubeconfig(environment, Path("/home/me"))["KUBECONFIG"] == expected
+    assert make_environment(Choice(), environment, Path("/home/me"))["KUBECONFIG"] == expected
 
 
 def raising(error: BaseException) -> Any:
-    def make() -> None:
+    def make(_choice: Choice) -> None:
         raise error
 
     return make
@@ -112,7 +114,7 @@ ERRORS: dict[str, tuple[Exception, str]] = {
     "unreachable cluster": (
         CallError(GROUPS, 0, "unreachable", "MaxRetryError", About("TPUNodeGroup")),
         f"the call `{GROUPS}` to the cluster failed: unreachable: MaxRetryError. Check that it is "
-        "running and is the current context of your kubeconfig.",
+        "running and is the current context of your kubeconfig, or name another with --context.",
     ),
     "no permission in the cluster": (
         CallError(

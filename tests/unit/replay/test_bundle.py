@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -21,7 +22,9 @@ def _offered(tool: Tool, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("one", "two"):
         tool.harness.apply(training(name))
     monkeypatch.setattr(
-        dependencies, "open_cluster_only", lambda: tool.dependencies().open_cluster()
+        dependencies,
+        "open_cluster_only",
+        lambda choice: (tool.dependencies().open_cluster(), choice.namespace or "default"),
     )
 
 
@@ -38,7 +41,10 @@ def complete(capfd: pytest.CaptureFixture[str], *words: str) -> list[str]:
     [
         (["re"], ["resync", "record"]),
         (["dead-letters", "l"], ["list"]),
-        (["explain", ""], ["default/one", "default/two"]),
+        (["explain", ""], ["one", "two"]),
+        (["explain", "tng/o"], ["tng/one"]),
+        (["explain", "jobset/"], []),
+        (["explain", "-n", "other", ""], []),
         (["explain", "default/t"], ["default/two"]),
         (["timeline", "default/o"], ["default/one"]),
         (["resync", "other/"], []),
@@ -58,7 +64,7 @@ def test_there_are_no_completions_if_the_cluster_does_not_answer(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "missing"))
-    assert completion.complete_groups("") == []
+    assert completion.complete_groups(SimpleNamespace(meta={}), "") == []
 
 
 def test_a_package_of_another_version_than_the_pinned_one_is_not_bundled(tmp_path: Path) -> None:
@@ -95,7 +101,7 @@ def test_the_file_runs_as_kubectls_plugin_without_other_files(tmp_path: Path) ->
             timeout=240,
         )
 
-    assert run(str(program), "--version").stdout == f"tpu-functions replay {VERSION}\n"
+    assert run(str(program), "--version").stdout == f"kubectl tng {VERSION}\n"
     shown = run(str(program), "explain", "--help")
     assert shown.stdout.startswith("Usage: kubectl tng explain [OPTIONS] {NAMESPACE/NAME}"), shown
     assert run(str(tmp_path / "kubectl_complete-tng"), "rec").stdout.splitlines() == [

@@ -73,7 +73,7 @@ def test_dead_letters_are_leased_during_a_replay_and_only_the_others_are_returne
 ) -> None:
     for step in ("label_node", "tear_down"):
         make_dead_letter(tool, step, _message("u"))
-    tool.run(*LETTERS, "replay", "--all", "--step", "tear_down")
+    tool.run(*LETTERS, "replay", "--all", "--step", "tear_down", "--yes")
     assert tool.subscriptions.leases == [(2, LEASE_S), (1, 0)]
 
 
@@ -112,7 +112,7 @@ def test_the_dead_letters_of_one_step_or_of_all_are_replayed(
 ) -> None:
     for step in ("label_node", "tear_down"):
         make_dead_letter(tool, step, _message("u"))
-    assert tool.run(*LETTERS, "replay", *arguments).exit_code == 0
+    assert tool.run(*LETTERS, "replay", *arguments, "--yes").exit_code == 0
     assert sorted(tool.topics) == replayed
     left = {letter["step"] for letter in listed(tool)}
     assert left == {"label_node", "tear_down"} - set(replayed)
@@ -122,7 +122,7 @@ def test_an_unreadable_dead_letter_is_kept_and_reported(tool: Tool) -> None:
     make_dead_letter(tool, "label_node", POISON)
     make_dead_letter(tool, "label_node", _message("u"))
     poison = next(one for one in listed(tool) if not one["canBeReplayed"])
-    result = tool.run(*LETTERS, "replay", "--all")
+    result = tool.run(*LETTERS, "replay", "--all", "--yes")
     assert (result.exit_code, tool.topics) == (1, ["label_node"])
     assert result.stderr == (
         f"{poison['id']} is kept: {REASON}\n"
@@ -134,7 +134,7 @@ def test_an_unreadable_dead_letter_is_kept_and_reported(tool: Tool) -> None:
 def test_a_dead_letter_that_cannot_be_published_is_kept(tool: Tool) -> None:
     make_dead_letter(tool, "label_node", _message("u"))
     tool.fail_after = 0
-    result = tool.run(*LETTERS, "replay", "--all")
+    result = tool.run(*LETTERS, "replay", "--all", "--yes")
     assert result.exit_code == 1
     assert "(0 of 1 were published; it is safe to repeat the command)" in result.stderr
     assert len(listed(tool)) == 1
@@ -144,7 +144,7 @@ def test_a_dropped_dead_letter_is_removed_and_nothing_is_published(tool: Tool) -
     for step in ("label_node", "tear_down"):
         make_dead_letter(tool, step, _message("u"))
     first, second = listed(tool)
-    result = tool.run(*LETTERS, "drop", first["id"])
+    result = tool.run(*LETTERS, "drop", first["id"], "--yes")
     assert (result.exit_code, result.stderr) == (0, "Dropped 1 dead letter.\n")
     assert listed(tool) == [second]
     assert tool.published == []

@@ -1,5 +1,5 @@
 # ruff: noqa: E501  (each row of a table is one line)
-"""``replay explain --jobset``: prints what both steps would do about a JobSet's slices."""
+"""``kubectl tng explain jobset/NAME``: prints what both steps would do about a JobSet's slices."""
 
 from __future__ import annotations
 

@@ -148,7 +148,7 @@ async def replay_a_dead_letter() -> tuple[Ended, list[Received], list[Received]]
     server.pubsub.create_topic(DEAD)
     server.pubsub.create_subscription(SubscriptionConfig(KEPT, topic=DEAD))
     server.pubsub.publish(DEAD, LINE, OF_LABEL_NODE)
-    arguments = ("dead-letters", "replay", "--all", "-o", "json")
+    arguments = ("dead-letters", "replay", "--all", "--yes", "-o", "json")
     process = await start(*arguments, PUBSUB_EMULATOR_HOST=server.address)
     stdout, stderr = await process.communicate()
     arrived, left = server.pubsub.pull(SUBSCRIPTION, 10), server.pubsub.pull(KEPT, 10)
@@ -211,7 +211,7 @@ async def publish_the_audit_log() -> tuple[Ended, Payloads, Payloads]:
         if row["wakes"] != "none" or name in EXCESS:
             taken += [(step, entry["protoPayload"]) for step in find_steps(entry)]
     process = await start(
-        *("audit-log", "--since", "2h", "-o", "json"),
+        *("audit-log", "--since", "2h", "--yes", "-o", "json"),
         PUBSUB_EMULATOR_HOST=pubsub.address,
         LOGGING_EMULATOR_HOST=address,
     )

@@ -109,7 +109,7 @@ def test_a_resync_can_be_published_to_every_step_that_observes_groups() -> None:
 def test_all_resyncs_every_group_of_every_namespace(tool: Tool) -> None:
     for name in ("one", "two", "three"):
         tool.harness.apply(training(name))
-    result = tool.run("resync", "--all")
+    result = tool.run("resync", "--all", "--yes")
     assert result.exit_code == 0
     assert sorted(message["name"] for _, message, _ in tool.published) == ["one", "three", "two"]
 
@@ -148,8 +148,7 @@ def test_a_missing_group_is_reported(tool: Tool) -> None:
     result = tool.run("resync", "default/training")
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr == (
-        "Error: there is no TPUNodeGroup default/training; "
-        "kubectl get tpunodegroups -A lists them\n"
+        "Error: there is no TPUNodeGroup default/training; `kubectl tng get -A` lists them\n"
     )
 
 
@@ -164,12 +163,12 @@ def test_a_resync_of_all_without_groups_publishes_nothing(tool: Tool) -> None:
     [
         ([], "name one group, or give --all"),
         (["default/training", "--all"], "name one group, or give --all"),
-        (["training"], "'training' must be NAMESPACE/NAME, as in default/my-slice"),
-        (["a/b/c"], "'a/b/c' must be NAMESPACE/NAME, as in default/my-slice"),
-        (["/training"], "'/training' must be NAMESPACE/NAME, as in default/my-slice"),
+        (["a/b/c"], "'a/b/c' must be NAME, KIND/NAME or NAMESPACE/NAME"),
+        (["default/training", "-n", "b"], "is in another namespace than --namespace b"),
+        (["pod/training"], "'pod/training' must be a TPUNodeGroup"),
         (["default/training", "--step", "sweep"], "'sweep' is not one of"),
     ],
-    ids=["neither", "both", "no namespace", "too many", "empty namespace", "unknown step"],
+    ids=["neither", "both", "too many", "two namespaces", "another kind", "unknown step"],
 )
 def test_wrong_usage_is_reported_before_any_call(
     tool: Tool, arguments: list[str], message: str
@@ -184,7 +183,7 @@ def test_a_failed_publication_reports_what_was_published() -> None:
     tool = Tool(Harness(ALONE), fail_after=1)
     for name in ("one", "two"):
         tool.harness.apply(training(name))
-    result = tool.run("resync", "--all")
+    result = tool.run("resync", "--all", "--yes")
     assert result.exit_code == 1
     assert len(result.stdout.splitlines()) == 2
     assert result.stderr == (

@@ -170,12 +170,12 @@ def test_text_from_outside_cannot_control_the_terminal_or_pass_for_the_tools_own
 def test_a_name_that_no_object_can_have_is_wrong_usage(tool: Tool, name: str) -> None:
     result = tool.run("timeline", name)
     assert result.exit_code == 2
-    assert "must be NAMESPACE/NAME" in " ".join(result.stderr.split())
+    assert "must be NAME, KIND/NAME or NAMESPACE/NAME" in " ".join(result.stderr.split())
     assert tool.logs.queries == []
 
 
 def test_the_text_of_an_error_is_one_line() -> None:
-    def fail() -> None:
+    def fail(_choice: object) -> None:
         raise CallError("GET /x", 500, "odd", HOSTILE, About("entries"))
 
     result = CliRunner().invoke(app, ["resync", "--all"], obj=fail)

@@ -20,7 +20,7 @@ from local.cloud.simulation import DEAD_LETTERS, PROJECT, Options, topic
 from local.pubsub.model import SubscriptionConfig
 from replay.app import app
 from replay.cloud_logging import MAX_PAGE, Page
-from replay.dependencies import Dependencies
+from replay.dependencies import Choice, Dependencies
 from replay.subscriptions import MAX_PULLED, Pulled, Subscriptions
 from shared.ports.errors import About, CallError
 from shared.ports.gce.clients import Clients
@@ -141,6 +141,8 @@ class Tool:
     is_interactive: bool = False
     fail_after: int = 1_000_000
     clients: Clients | None = None
+    found_in: str = ""
+    unread: str = ""
     published: list[tuple[str, dict[str, Any], dict[str, str]]] = field(default_factory=list)
     calls: list[str] = field(default_factory=list)
     slept: list[float] = field(default_factory=list)
@@ -170,7 +172,7 @@ class Tool:
         """Return the output of a command with ``--output json``."""
         return json.loads(self.run(*arguments, "--output", "json", typed=typed).stdout)
 
-    def dependencies(self) -> Dependencies:
+    def dependencies(self, choice: Choice = Choice()) -> Dependencies:  # noqa: B008 - frozen
         runtime = self.harness.runtime("admin")
         return Dependencies(
             settings=runtime.settings,
@@ -185,6 +187,9 @@ class Tool:
             sleep=self._sleep,
             is_interactive=self.is_interactive,
             gke=runtime.gke,
+            namespace=choice.namespace or "default",
+            found_in=self.found_in,
+            unread=self.unread,
         )
 
     def _sleep(self, seconds: float) -> None:

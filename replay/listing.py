@@ -1,0 +1,109 @@
+"""List slices, the workloads that wait for one, and classes, with what each waits for: from the cluster
+alone."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from functions.provision_slice import waiting
+from replay.dependencies import Dependencies
+from replay.explain import find_time_of
+from replay.text import render_age
+from shared.base.documents import read_mapping, read_text
+from shared.base.timestamps import guess_time
+from shared.node_groups import status
+from shared.node_groups.status import Type
+from shared.slices import classes
+from shared.slices.by_node_group.provider import read_slice
+from shared.slices.units import find_wait_start
+
+_ASKER = "tpu-functions-provision-slice"
+
+
+class Table(NamedTuple):
+    """Objects of a kind: a row has the cells below ``head``, and in words what it waits for."""
+
+    name: str
+    head: tuple[str, ...]
+    rows: list[tuple[tuple[str, ...], str]]
+
+
+def list_tables(deps: Dependencies, namespace: str) -> Iterator[Table]:
+    """Slices and workloads of a namespace, or of all if it is empty, and classes. Raises `CallError`."""
+    yield Table(
+        "slices",
+        ("NAMESPACE", "SLICE", "READY", "REASON", "NODES", "FOR", "AGE"),
+        list(_list_slices(deps, namespace)),
+    )
+    yield Table(
+        "waiting",
+        ("NAMESPACE", "POD", "WORKLOAD", "WAITS"),
+        list(_list_waiting(deps, namespace)),
+    )
+    yield Table(
+        "classes",
+        ("CLASS", "DEFAULT", "SLICES", "CHIPS", "WAIT"),
+        list(_list_classes(deps)),
+    )
+
+
+def _list_slices(deps: Dependencies, namespace: str) -> Iterator[tuple[tuple[str, ...], str]]:
+    now = deps.now()
+    for raw in deps.open_cluster().list_groups(namespace):
+        metadata, summary = (
+            raw["metadata"],
+            read_mapping(read_mapping(raw, "status"), "nodeSummary"),
+        )
+        ready = status.parse(raw.get("status")).conditions.get(Type.READY)
+        owned = read_slice(raw, now)
+        state = (ready.status, ready.reason) if ready else ("-", "-")
+        state = (state[0], "Deleting") if "deletionTimestamp" in metadata else state
+        workload = owned.unit.shown if owned else "-"
+        age = render_age(now - (guess_time(metadata.get("creationTimestamp")) or now))
+        nodes = read_text(summary, "text") or "-"
+        cells = (metadata["namespace"], metadata["name"], *state, nodes, workload, age)
+        yield cells, ready.message if ready and not ready.is_true else ""
+
+
+def _list_waiting(deps: Dependencies, namespace: str) -> Iterator[tuple[tuple[str, ...], str]]:
+    cluster, now = deps.open_cluster(), deps.now()
+    leaders = waiting.find_leaders(cluster.list_pending_pods(namespace, with_all=True))
+    said: dict[str, Mapping[str, Any]] = {}
+    for event in cluster.list_pod_events(namespace) if leaders else ():
+        uid, asker = read_text(event["involvedObject"], "uid"), read_mapping(event, "source")
+        if read_text(asker, "component") == _ASKER:
+            said[uid] = max(said.get(uid, event), event, key=find_time_of)
+    for leader in leaders:
+        demand, unit = leader.demand, leader.kind.find_unit(leader.demand)
+        cells = demand.namespace, demand.name, unit.shown if unit else leader.kind.name
+        why = read_text(said.get(demand.uid, {}), "message")
+        unknown = f"`kubectl tng explain pod/{demand.name} -n {demand.namespace}` says why"
+        yield (*cells, render_age(now - find_wait_start(demand))), why or unknown
+
+
+def _list_classes(deps: Dependencies) -> Iterator[tuple[tuple[str, ...], str]]:
+    now = deps.now()
+    for raw in deps.open_cluster().list_slice_classes(now):
+        found = classes.parse(raw)
+        usage = read_mapping(read_mapping(raw, "status"), "usage")
+        used = (str(usage.get(key, "-")) for key in ("slices", "chips"))
+        is_default = "yes" if found.is_default else "no"
+        refused = (
+            f"{one.candidate} has no {one.shape.topology} until {one.until:%H:%M} UTC ({one.reason})"
+            for one in found.refusals
+            if one.until > now
+        )
+        yield (
+            (found.name, is_default, *used, found.waits[0] or "-"),
+            found.error or "; ".join(refused),
+        )
+
+
+def to_document(tables: list[Table]) -> dict[str, Any]:
+    """The tables as JSON."""
+    return {
+        table.name: [
+            {**dict(zip(map(str.lower, table.head), cells, strict=True)), "message": words}
+            for cells, words in table.rows
+        ]
+        for table in tables
+    }

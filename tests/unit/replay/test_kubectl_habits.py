@@ -1,0 +1,208 @@
+"""Names, options and lists as kubectl has them, and what the tool needs to explain."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from replay import dependencies
+from replay.dependencies import Choice, open_dependencies
+from replay.publications import describe_absent
+from shared.ports.kubernetes.cluster import Cluster
+from tests.unit.replay.tool import Tool, training
+
+LOG_IN = "there are no Google credentials here; run `gcloud auth application-default login`"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("training", "-n", "research"),
+        ("-n", "research", "training"),
+        ("research/training",),
+        ("tng/training", "--namespace", "research"),
+        ("tpunodegroup/training", "--namespace=research"),
+        ("research/training", "-n", "research"),
+    ],
+    ids=" ".join,
+)
+def test_a_group_is_named_as_kubectl_names_it(tool: Tool, words: tuple[str, ...]) -> None:
+    for namespace in ("research", "tng", "default"):
+        tool.harness.apply({**training(), "metadata": {"name": "training", "namespace": namespace}})
+    [shown] = tool.json("resync", *words)
+    assert shown["about"] == "research/training"
+
+
+def test_an_option_before_the_verb_counts_and_one_after_it_wins(tool: Tool) -> None:
+    tool.harness.apply({**training(), "metadata": {"name": "training", "namespace": "research"}})
+    for before in ("research", "other"):
+        result = tool.run("-n", before, "resync", "training", "-n", "research", "--dry-run")
+        assert "research/training" in result.stdout
+    assert "research/training" in tool.run("-n", "research", "resync", "training").stdout
+
+
+GROUPS = [
+    {"namespace": namespace, "name": name}
+    for namespace, name in (("default", "training"), ("default", "serve"), ("research", "other"))
+]
+
+
+@pytest.mark.parametrize(
+    "name, near",
+    [
+        ("trainig", "did you mean training? "),
+        ("other", "did you mean -n research other? "),
+        ("xyz", ""),
+    ],
+)
+def test_a_name_that_does_not_exist_is_answered_with_near_ones(name: str, near: str) -> None:
+    assert describe_absent("TPUNodeGroup", "default", name, GROUPS) == (
+        f"there is no TPUNodeGroup default/{name}; {near}`kubectl tng get -A` lists them"
+    )
+
+
+def test_all_of_a_namespace_are_resynced_only_with_a_yes_where_nobody_can_be_asked(
+    tool: Tool,
+) -> None:
+    tool.harness.apply(training())
+    tool.harness.apply({**training(), "metadata": {"name": "training", "namespace": "research"}})
+    asked = tool.run("resync", "--all", "-n", "research")
+    assert (asked.exit_code, asked.stdout, tool.published) == (1, "", [])
+    assert asked.stderr == (
+        "Error: Publish 1 resync of 1 group? Without a terminal this needs --yes; nothing was "
+        "published\n"
+    )
+    assert tool.run("resync", "--all", "-n", "research", "--yes").exit_code == 0
+    assert [message["namespace"] for _, message, _ in tool.published] == ["research"]
+
+
+def test_get_lists_slices_what_waits_and_classes_with_what_each_waits_for(busy_tool: Tool) -> None:
+    busy_tool.harness.apply(training())
+    busy_tool.harness.apply({**training(), "metadata": {"name": "big", "namespace": "research"}})
+    busy_tool.harness.run_for(timedelta(minutes=1))
+    head, row, wait = busy_tool.run("get").stdout.splitlines()
+    assert head.split() == ["NAMESPACE", "SLICE", "READY", "REASON", "NODES", "FOR", "AGE"]
+    assert row.split() == ["default", "training", "False", "Provisioning", "0/2", "-", "1m"]
+    assert wait.startswith("    ")
+    listed = busy_tool.json("get", "-A")
+    assert [(one["namespace"], one["slice"]) for one in listed["slices"]] == [
+        ("default", "training"),
+        ("research", "big"),
+    ]
+    assert (listed["waiting"], listed["classes"]) == ([], [])
+    assert "container" not in "".join(busy_tool.calls)
+
+
+def test_an_empty_list_says_so(tool: Tool) -> None:
+    result = tool.run("get")
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert result.stderr == (
+        "There are no slices, nothing waits for one, and there are no classes.\n"
+    )
+
+
+def test_where_messages_go_is_shown_if_the_cluster_chose_it(tool: Tool) -> None:
+    tool.harness.apply(training())
+    tool.found_in = dependencies.TOOL_SETTINGS
+    said = (
+        "Publishing to the topics tpu-functions-* of project my-gcp-project, which ConfigMap "
+        "tpu-functions/kubectl-tng names; --project selects another.\n"
+    )
+    project = tool.harness.settings["sweep"].pubsub_project
+    said = said.replace("my-gcp-project", project)
+    assert tool.run("resync", "training", "--dry-run").stderr == ""
+    assert tool.run("resync", "training").stderr == said
+
+
+def test_without_google_the_status_is_explained(busy_tool: Tool) -> None:
+    busy_tool.harness.apply(training())
+    busy_tool.harness.run_for(timedelta(minutes=1))
+    busy_tool.unread = LOG_IN
+    busy_tool.calls.clear()
+    result = busy_tool.run("explain", "training")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout.startswith("default/training has not been Ready for ")
+    assert f"Whether the steps still run is not known: {LOG_IN}" in result.stdout
+    assert "The steps would change nothing" not in result.stdout
+    assert all(call.startswith("GET /") for call in busy_tool.calls), busy_tool.calls
+
+
+CLUSTER = {
+    "PUBSUB_PROJECT": "from-cluster",
+    "TOPIC_PREFIX": "mine-",
+    "PROJECTS": "a,b",
+    "COMPUTE_ENDPOINT": "https://evil.example",
+}
+
+
+@pytest.mark.parametrize(
+    "found, environment, choice, project, prefix, found_in, unknown",
+    [
+        (CLUSTER, {}, Choice(), "from-cluster", "mine-", dependencies.TOOL_SETTINGS, ""),
+        (CLUSTER, {"PUBSUB_PROJECT": "own"}, Choice(), "own", "tpu-functions-", "", ""),
+        (CLUSTER, {}, Choice(project="other"), "other", "tpu-functions-", "", ""),
+        (
+            {},
+            {},
+            Choice(),
+            "unknown",
+            "tpu-functions-",
+            "",
+            "PUBSUB_PROJECT is not set, and there is no ConfigMap tpu-functions/kubectl-tng, which "
+            "deploy.sh writes",
+        ),
+    ],
+    ids=["in the cluster", "environment", "--project", "nowhere"],
+)
+def test_settings_are_found_in_the_cluster(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    found: Mapping[str, str],
+    environment: Mapping[str, str],
+    choice: Choice,
+    project: str,
+    prefix: str,
+    found_in: str,
+    unknown: str,
+) -> None:
+    for name in (*CLUSTER, "KUBECONFIG"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(Cluster, "find_tool_settings", lambda _: found)
+    deps = open_dependencies(choice)
+    assert (deps.settings.pubsub_project, deps.settings.topic_prefix) == (project, prefix)
+    assert (deps.found_in, deps.unknown, deps.settings.compute_endpoint) == (found_in, unknown, "")
+
+
+def test_context_and_namespace_are_those_of_the_kubeconfig(tmp_path: Path) -> None:
+    config = tmp_path / "config"
+    contexts: list[dict[str, Any]] = [
+        {"name": name, "context": {"cluster": "c", "user": "u", **more}}
+        for name, more in (("one", {"namespace": "research"}), ("two", {}))
+    ]
+    config.write_text(
+        json.dumps(
+            {
+                "apiVersion": "v1",
+                "kind": "Config",
+                "clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}],
+                "users": [{"name": "u", "user": {"token": "t"}}],
+                "contexts": contexts,
+                "current-context": "one",
+            }
+        )
+    )
+    rows = [({}, "research"), ({"context": "two"}, "default"), ({"namespace": "x"}, "x")]
+    for more, expected in rows:
+        choice = Choice(kubeconfig=str(config), project="p", **more)
+        assert open_dependencies(choice).namespace == expected
+    absent = open_dependencies(Choice(kubeconfig=str(config), project="p", context="three"))
+    with pytest.raises(Exception, match="'three'"):
+        absent.open_cluster().get_cluster_id()
