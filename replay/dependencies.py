@@ -34,9 +34,9 @@ COMPLETION_S = 3.0
 COMPONENT = "kubectl-tng"
 """The tool's part of the user agent."""
 TOOL_SETTINGS = "ConfigMap tpu-functions/kubectl-tng"
-_OF_SERVER = ("CLUSTER_SERVER", "CLUSTER_CA", "CLUSTER_TOKEN", "CLUSTER_AUDIENCE")
-_OF_THIS_MACHINE = (*_OF_SERVER, "KUBECONFIG", "COMPUTE_ENDPOINT", "CONTAINER_ENDPOINT")
-"""Variables that are not taken from the cluster: whoever writes them would choose who is asked."""
+_OF_SERVER = "CLUSTER_"
+_OF_THIS_MACHINE = (_OF_SERVER, "KUBECONFIG", "COMPUTE_ENDPOINT", "CONTAINER_ENDPOINT")
+"""How variables begin that are not taken from the cluster: who writes them would choose who is asked."""
 PublishData = Callable[[str, bytes, Mapping[str, str]], str]
 """Publishes data and attributes to a step's topic; returns the message's id, raises `CallError`."""
 
@@ -112,7 +112,9 @@ def open_dependencies(choice: Choice) -> Dependencies:
     if not environment.get("PUBSUB_PROJECT"):
         found, unknown = _find_settings(connection)
         found_in = "" if unknown else TOOL_SETTINGS
-        safe = {name: value for name, value in found.items() if name not in _OF_THIS_MACHINE}
+        safe = {
+            name: value for name, value in found.items() if not name.startswith(_OF_THIS_MACHINE)
+        }
         own = {name: value for name, value in environment.items() if value}
         environment = {"PUBSUB_PROJECT": "unknown", **safe, **own}
     settings = replace(from_environment(environment), access=connection.access)
@@ -203,7 +205,9 @@ def make_environment(
 ) -> Mapping[str, str]:
     """The environment, with the kubeconfig that is chosen, or that kubectl takes where none is named."""
     if choice.kubeconfig or choice.context:
-        environment = {name: value for name, value in environment.items() if name not in _OF_SERVER}
+        environment = {
+            name: value for name, value in environment.items() if not name.startswith(_OF_SERVER)
+        }
     if choice.kubeconfig:
         return {**environment, "KUBECONFIG": choice.kubeconfig}
     if environment.get("KUBECONFIG") or environment.get("CLUSTER_SERVER"):
