@@ -259,19 +259,27 @@ check_policy() {
   fail "the admission policy on Secrets has no effect after $tries attempts: $answer; see kubectl get validatingadmissionpolicies, and run this again"
 }
 
-# For this release, slices are also made from the template in the ConfigMap jobsets, or from node_pools.
+# For this release, slices are also made from the templates in the ConfigMap jobsets, or from node_pools.
 print_class() {
-  local class
+  local class='' key name default removals='' ask=(kubectl --namespace=tpu-functions get configmap jobsets)
   [ -n "$jobsets" ] && [ -z "$(kubectl get tpusliceclasses --output=name 2>/dev/null)" ] || return 0
   if [ "$jobsets" = gke ]; then class=$(tf output -raw slice_class)
   else
-    class=$(kubectl --namespace=tpu-functions get configmap jobsets --output=jsonpath='{.data.template}' | sed '/^apiVersion:/d; /^kind:/d; s/^/    /')
+    for key in $("${ask[@]}" --output=go-template='{{range $key, $_ := .data}}{{println $key}}{{end}}'); do
+      case $key in
+        template) name=default default=$'\n  isDefault: true' ;;
+        template.?*) name=${key#template.} default='' ;;
+        *) continue ;;
+      esac
+      class+=${class:+$'\n---\n'}$'apiVersion: tpu-functions.dev/v1alpha1\nkind: TPUSliceClass\nmetadata:\n  name: '$name$'\nspec:'$default$'\n  template:\n'
+      class+=$("${ask[@]}" --output=go-template="{{index .data \"$key\"}}" | sed '/^apiVersion:/d; /^kind:/d; s/^/    /')
+      removals+=${removals:+, }"{\"op\": \"remove\", \"path\": \"/data/$key\"}"
+    done
     [ -n "$class" ] || return 0
-    class=$'apiVersion: tpu-functions.dev/v1alpha1\nkind: TPUSliceClass\nmetadata:\n  name: default\nspec:\n  isDefault: true\n  template:\n'$class
   fi
-  print_heading "The next release makes slices from TPUSliceClasses only, and there is none. Apply this one (docs/reference/tpusliceclass.md):"
+  print_heading "The next release makes slices from TPUSliceClasses only, and there is none. Apply this (docs/reference/tpusliceclass.md):"
   echo "$class"
-  [ "$jobsets" = gke ] || echo "Then delete the template: kubectl -n tpu-functions patch configmap jobsets --type=json -p '[{\"op\": \"remove\", \"path\": \"/data/template\"}]'"
+  [ "$jobsets" = gke ] || echo "Then delete the template: kubectl -n tpu-functions patch configmap jobsets --type=json -p '[$removals]'"
 }
 
 # Sends label_node a message about an absent group: its log line shows that it has called the cluster. An

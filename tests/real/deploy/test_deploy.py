@@ -565,26 +565,42 @@ def test_the_template_of_former_versions_is_printed_as_a_class_until_there_is_on
     tmp_path: Path, own_control_plane: OwnControlPlane
 ) -> None:
     example = Path(__file__).parents[3] / "examples" / "jobset-template.yaml"
-    heading, end = "Apply this one (docs/reference/tpusliceclass.md):\n", "Then delete the template"
+    heading, end = "Apply this (docs/reference/tpusliceclass.md):\n", "Then delete the template"
     kubectl = own_control_plane.run_kubectl
     kubectl("apply", "--server-side", "-f", str(get_jobset_crd()))
     with installer(tmp_path, own_control_plane, JOBSETS) as deploy:
         deploy.settings.jobset_provider = "tpu-node-group"
+
+        removed: list[str] = []
 
         def print_class() -> str:
             with simulated_kubelet(deploy.plane):
                 ran = deploy.run("--yes", "--images", "example.test/tpu:1", "prod")
             assert ran.code == 0, ran.output
             assert (heading in ran.output) is (end in ran.output)
-            return ran.output.partition(heading)[2].partition(end)[0]
+            found, _, rest = ran.output.partition(heading)[2].partition(end)
+            removed.extend(re.findall(r'"path": "/data/([^"]+)"', rest))
+            return found
 
         assert print_class() == ""
         patch = f"--patch-file={example}"
         kubectl("--namespace=tpu-functions", "patch", "configmap", "jobsets", patch)
-        applied = kubectl("apply", "--validate=strict", "--filename=-", stdin=print_class())
-        assert applied.stdout == "tpusliceclass.tpu-functions.dev/default created\n", applied.stderr
+        named = {
+            "data": {"template.small": yaml.safe_load(example.read_text())["data"]["template"]}
+        }
+        (tmp_path / "named.json").write_text(json.dumps(named))
+        patch = f"--patch-file={tmp_path / 'named.json'}"
+        kubectl("--namespace=tpu-functions", "patch", "configmap", "jobsets", patch)
+        printed = print_class()
+        applied = kubectl("apply", "--validate=strict", "--filename=-", stdin=printed)
+        assert applied.stdout.splitlines() == [
+            f"tpusliceclass.tpu-functions.dev/{name} created" for name in ("default", "small")
+        ], applied.stderr
+        default, small = yaml.safe_load_all(printed)
+        assert (default["spec"].pop("isDefault"), default["spec"]) == (True, small["spec"])
+        assert removed == ["template", "template.small"]
         assert print_class() == ""
-        kubectl("delete", "tpusliceclass", "default")
+        kubectl("delete", "tpusliceclass", "default", "small")
 
 
 def test_functions_that_cannot_reach_the_cluster_are_reported_at_the_end(
