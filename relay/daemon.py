@@ -35,6 +35,9 @@ RESOURCES = (
         {"fieldSelector": f"spec.signerName={names.KUBELET_SIGNER}"},
     ),
 )
+_REQUESTS = WatchedResource(
+    "ProvisioningRequest", "/apis/autoscaling.x-k8s.io/v1/provisioningrequests", is_optional=True
+)
 JOBSET_RESOURCES = (
     # Thousands of Pods may run: only Pods without a Node matter.
     WatchedResource(
@@ -45,6 +48,7 @@ JOBSET_RESOURCES = (
     WatchedResource(
         "JobSet", f"/apis/{names.JOBSET_GROUP}/{names.JOBSET_VERSION}/{names.JOBSET_PLURAL}"
     ),
+    _REQUESTS,
 )
 WORKLOAD_RESOURCES = (
     # The API server sends a Pod when it is created, changes and gets its Node: what runs costs nothing.
@@ -52,6 +56,7 @@ WORKLOAD_RESOURCES = (
         "Pod", "/api/v1/pods", {"fieldSelector": "spec.nodeName=,status.phase=Pending"}
     ),
     replace(JOBSET_RESOURCES[1], is_optional=True),
+    _REQUESTS,
 )
 MAX_BATCH = 100
 """Objects and steps in one round of publishing; the next round follows immediately."""

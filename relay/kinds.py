@@ -5,7 +5,9 @@ from typing import Literal, get_args
 
 from shared.triggers import routes
 
-WatchedKind = Literal["TPUNodeGroup", "Node", "CertificateSigningRequest", "Pod", "JobSet"]
+WatchedKind = Literal[
+    "TPUNodeGroup", "Node", "CertificateSigningRequest", "Pod", "JobSet", "ProvisioningRequest"
+]
 Change = Literal["ADDED", "MODIFIED", "DELETED"]
 
 KINDS: tuple[WatchedKind, ...] = get_args(WatchedKind)

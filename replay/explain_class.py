@@ -44,7 +44,7 @@ def _list_candidates(
         if own and place == own.place:
             yield place.key, "granted" if own.has_vms else "asked now", cut_words(own.message)
         elif place in skipped:
-            yield place.key, "skipped", skipped[place]
+            yield place.key, "skipped", str(skipped[place])
         elif place == next_place:
             yield place.key, "next", ""
         elif known is None or candidates.is_open(of, place, desired.shape, desired.asker, now):

@@ -7,6 +7,7 @@ The provider of slices is GKE, where a slice is a node pool, or this system, whe
 Triggers:
 
 - A leader is unschedulable, or a resync about one.
+- A ProvisioningRequest of this system's class was added, or a resync about one (`requests`).
 - A message of the sweep, each minute. It names no Pod: the step lists the Pods that wait, and publishes
   resyncs about them to its own topic, at intervals that grow with the wait.
 - An operation of GKE has ended that created or deleted a node pool. GKE changes a few node pools at a
@@ -18,7 +19,9 @@ those that are lost, and those that are not what the Pod asks for, unless a Pod 
 Pod reports once what prevents a slice.
 """
 
-from functions.provision_slice import decide, observe, quotas, waiting
+from dataclasses import replace
+
+from functions.provision_slice import decide, observe, quotas, requests, waiting
 from shared.base.reasons import Reason
 from shared.frame.plan import Emit, NothingToDo, Plan
 from shared.frame.step import Invocation, Step
@@ -27,6 +30,7 @@ from shared.ports.errors import CallError
 from shared.slices import create_or_release
 from shared.slices.actions import CreateSlice, SliceActionError
 from shared.slices.kinds import find_leader
+from shared.slices.requests import find_source, is_open
 from shared.slices.units import find_wait_start
 from shared.slices.work import (
     GIVEN_UP,
@@ -37,6 +41,7 @@ from shared.slices.work import (
     open_slices,
 )
 from shared.triggers import routes
+from shared.triggers.message import REQUEST_KIND, Message
 from shared.triggers.trigger import LogTrigger, ObjectTrigger
 
 
@@ -46,6 +51,8 @@ def open_pod(invocation: Invocation, is_first_observation: bool) -> SliceWork:
     if not isinstance(invocation.trigger, ObjectTrigger):
         return work
     message = invocation.trigger.message
+    if message.kind == REQUEST_KIND:
+        return _open_request(work, message)
     work.facts["pod"] = f"{message.namespace}/{message.name}"
     pod = work.cluster.find_pod(message.namespace, message.name)
     if pod is None:
@@ -63,6 +70,19 @@ def open_pod(invocation: Invocation, is_first_observation: bool) -> SliceWork:
     return work
 
 
+def _open_request(work: SliceWork, message: Message) -> SliceWork:
+    """The work for the ProvisioningRequest that a message names. Raises `NothingToDo`."""
+    work.facts["request"] = f"{message.namespace}/{message.name}"
+    request = work.cluster.find_owner(REQUEST_KIND, message.namespace, message.name)
+    if request is None or message.uid not in ("", request["metadata"]["uid"]):
+        raise NothingToDo("RequestGone")
+    work.about = request
+    work.source = find_source(work.cluster, request) if is_open(request) else None
+    if work.source is None:
+        raise NothingToDo("RequestClosed")
+    return work
+
+
 def recover(work: SliceWork, error: CallError) -> Plan | None:
     """Report an environment error of an action on the Pod's slice."""
     if not isinstance(error, SliceActionError):
@@ -70,10 +90,14 @@ def recover(work: SliceWork, error: CallError) -> Plan | None:
     observed = work.observed
     is_operation = isinstance(observed, observe.ObservedOperation)
     pod = observed.waiting_pod if is_operation else observed
+    is_creation = isinstance(error.action, CreateSlice)
+    if isinstance(observed, requests.ObservedRequest):
+        action = error.action
+        one = action.desired if isinstance(action, CreateSlice) else action.existing
+        pod = observed.slices.get(one.name)
     if not isinstance(pod, observe.ObservedPod):
         return None
     outcome: str | None = error.reason
-    is_creation = isinstance(error.action, CreateSlice)
     template = (
         create_or_release.CREATION_REFUSED if is_creation else create_or_release.DELETION_REFUSED
     )
@@ -93,6 +117,9 @@ def recover(work: SliceWork, error: CallError) -> Plan | None:
         plan = decide.plan_refused_call(plan, pod, error, work.now)
     if is_operation:
         return decide.add_resyncs(plan, observed, work.now, rejected=pod.desired.name)
+    if isinstance(observed, requests.ObservedRequest):
+        status = requests.plan_status(observed, {pod.desired.name: plan}, work.now)
+        return replace(plan, first=(*plan.first, *status.first))
     return plan
 
 
@@ -109,5 +136,10 @@ def report_retry(work: SliceWork, error: Exception) -> Plan | None:
 
 
 STEP = Step(
-    routes.PROVISION_SLICE, open_pod, observe.observe, decide.decide, recover, give_up=report_retry
+    routes.PROVISION_SLICE,
+    open_pod,
+    requests.observe,
+    requests.decide,
+    recover,
+    give_up=report_retry,
 )

@@ -38,7 +38,8 @@ def decide(observed: observe.Observed, now: datetime) -> Plan:
         if observed.slots is not None:
             due = waiting.select_leaders(due, observed.slots, now)
         facts = {"waiting": observed.waiting, "triggered": len(due)}
-        return Plan("Swept", first=_build_resyncs(due, now), facts=facts)
+        requests = build_send(routes.PROVISION_SLICE, observed.requests)
+        return Plan("Swept", first=(*_build_resyncs(due, now), *requests), facts=facts)
     if isinstance(observed, observe.ObservedOperation):
         return add_resyncs(_plan_after_operation(observed, now), observed, now)
     return _plan_pod(observed, now)
@@ -122,7 +123,7 @@ def _plan_pod(observed: observe.ObservedPod | observe.ObservedImpossible, now: d
         "others": "".join(f", and Pods of {one} run on it" for one in observed.users),
         "conflict": "",
         "failure": "",
-        **_describe_candidates(observed, now),
+        **describe_candidates(observed, now),
     }
     if isinstance(existing, NameConflict):
         words |= {"name": existing.name, "conflict": existing.description}
@@ -136,7 +137,8 @@ def _plan_pod(observed: observe.ObservedPod | observe.ObservedImpossible, now: d
             is_as_asked=observe.is_as_asked(existing, desired),
             deadline=create_or_release.find_deadline(existing, now),
             # The rows use it on resyncs alone, since GKE's ages are read only then.
-            is_unfit=now - max(start, existing.since or start) >= observe.UNFIT_AFTER,
+            is_unfit=not observed.leader.demand.request
+            and now - max(start, existing.since or start) >= observe.UNFIT_AFTER,
         )
     row = create_or_release.find_row(situation)
     subject = existing if isinstance(existing, Slice) else desired
@@ -173,7 +175,7 @@ def plan_refused_call(
     next_place = candidates.choose(left, observed.eligible, shape, asker, now)
     facts = {**plan.facts, "refusal": error.reason}
     if next_place is None:
-        tried = _describe_candidates(replace(observed, of=left), now)
+        tried = describe_candidates(replace(observed, of=left), now)
         event = create_or_release.EXHAUSTED.render(
             observed.wording, {**tried, "size": desired.size}
         )
@@ -195,8 +197,8 @@ def _emit_on_owner(observed: observe.ObservedPod, event: Event) -> tuple[Action,
     return () if is_pod else (Emit(event, about=owner, once=True),)
 
 
-def _describe_candidates(observed: observe.ObservedPod, now: datetime) -> dict[str, str]:
-    """The words of Events about candidates."""
+def describe_candidates(observed: observe.ObservedPod, now: datetime) -> dict[str, str]:
+    """The words of Events about candidates, of which a request reports those about refusals."""
     of, move, existing = observed.of, observed.move, observed.existing
     if of is None:
         return {"waits": ""}

@@ -16,7 +16,7 @@ from shared.slices.assigned import assign_unit
 from shared.slices.classes import Place, SliceClass
 from shared.slices.create_or_release import ASKED, DEAD, PAUSED_KEY, find_phase
 from shared.slices.kinds import Leader, find_leader, get_kind
-from shared.slices.kinds.kind import find_hosts_violation
+from shared.slices.kinds.kind import Found, find_hosts_violation
 from shared.slices.limits import Quota
 from shared.slices.provider import (
     DesiredSlice,
@@ -25,7 +25,7 @@ from shared.slices.provider import (
     SliceState,
     Wording,
 )
-from shared.slices.units import InputError, Need, Unit, UnitState, find_wait_start, read_demand
+from shared.slices.units import InputError, Need, Unit, find_wait_start, read_demand
 from shared.slices.work import (
     SliceWork,
     find_guests,
@@ -35,6 +35,7 @@ from shared.slices.work import (
     set_trace_id,
 )
 from shared.triggers.audit_log import LogEvent
+from shared.triggers.message import Message
 from shared.triggers.trigger import LogTrigger
 
 UNFIT_AFTER = timedelta(minutes=15)
@@ -66,7 +67,8 @@ def observe(work: SliceWork) -> Observed:
     if provider.concurrency_limit is not None and len(due) > concurrency.MIN_SELECTED:
         slices = provider.list_all(with_nodes=False)
         slots = concurrency.count_slots(provider.concurrency_limit, slices)
-    return ObservedQueue(len(leaders), tuple(due), slots)
+    requests = quotas.list_due_requests(work)
+    return ObservedQueue(len(leaders), tuple(due), slots, requests)
 
 
 @dataclass(frozen=True)
@@ -137,6 +139,8 @@ class ObservedQueue:
     waiting: int
     due: tuple[Leader, ...]
     slots: int | None
+    requests: tuple[Message, ...] = ()
+    """Resyncs about ProvisioningRequests that are due."""
 
 
 Observed = ObservedPod | ObservedImpossible | ObservedOperation | ObservedQueue
@@ -196,10 +200,7 @@ def _observe_pod(work: SliceWork, leader: Leader) -> ObservedPod | ObservedImpos
     if leader.kind.is_assigned:
         found = assign_unit(cluster, provider, leader, found)
     try:
-        of, offers = waiting.list_desired(leader, found.unit, work)
-        if violation := found.violation or find_hosts_violation(found, demand):
-            raise InputError(violation)
-        return _observe_slice(work, leader, of, offers, found.state)
+        return observe_unit(work, leader, found)
     except InputError as error:
         return ObservedImpossible(str(error), provider, found.state.need is Need.OPTED_OUT)
 
@@ -243,15 +244,12 @@ def _follow_guests(
     return first
 
 
-def _observe_slice(
-    work: SliceWork,
-    leader: Leader,
-    of: SliceClass,
-    offers: tuple[DesiredSlice, ...],
-    state: UnitState,
-) -> ObservedPod:
-    """Read the Pod's slice, and the quota if it would be created. Raises `InputError`."""
-    cluster, provider, desired = work.cluster, work.provider, offers[0]
+def observe_unit(work: SliceWork, leader: Leader, found: Found) -> ObservedPod:
+    """Read a unit's slice, and the quota if it would be created. Raises `InputError`."""
+    of, offers = waiting.list_desired(leader, found.unit, work)
+    if violation := found.violation or find_hosts_violation(found, leader.demand):
+        raise InputError(violation)
+    cluster, provider, desired, state = work.cluster, work.provider, offers[0], found.state
     work.facts["slice"] = desired.name
     existing = provider.find(desired)
     users: tuple[str, ...] = ()
@@ -342,13 +340,15 @@ def is_user(pod: Mapping[str, Any], leader: Leader, desired: DesiredSlice) -> bo
 
     - a Pod of another unit, or of an older owner of the same name;
     - a Pod of the unit that is being deleted, because it may be writing a checkpoint;
+    - any Pod, if a ProvisioningRequest asks for the slice;
     - another Pod that stands for the unit. A unit has only one, so one of the two is not what its labels
       say: anyone can write them. The slice of the one that runs is kept.
 
     The unit's other Pods do not count, because they cannot work without the first one.
     """
     demand, controller = read_demand(pod), leader.demand.controller
-    if not leader.kind.names_unit(pod, desired.unit) or "deletionTimestamp" in pod["metadata"]:
+    is_own = not leader.demand.request and leader.kind.names_unit(pod, desired.unit)
+    if not is_own or "deletionTimestamp" in pod["metadata"]:
         return True
     if controller is None or not controller.uid:
         return False

@@ -5,18 +5,22 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable
 
 from functions.provision_slice import waiting
+from shared.base import backoff
 from shared.base.fields import is_yes
 from shared.base.names import SYSTEM_NAMESPACE
+from shared.base.timestamps import parse_time
 from shared.ports.kubernetes.cluster import Cluster
 from shared.slices import candidates, concurrency
 from shared.slices.classes import SliceClass, find_class
 from shared.slices.create_or_release import PAUSED_KEY
 from shared.slices.kinds import KINDS, Leader
-from shared.slices.kinds.kind import UnitKind
+from shared.slices.kinds.kind import UnitKind, find_transition_time
 from shared.slices.limits import NAMESPACES_KEY, PLACE, Limit, Limits, Quota, limit_of, parse
 from shared.slices.provider import DesiredSlice, Slice
+from shared.slices.requests import is_open
 from shared.slices.units import InputError, Unit
 from shared.slices.work import SliceWork
+from shared.triggers.message import REQUEST_KIND, Message
 
 MAX_ASKING = 10
 """How many Pods ask a class for a slice of one shape in a run of the sweep, if one of its candidates has
@@ -43,6 +47,18 @@ def is_switched_on(cluster: Cluster, leader: Leader) -> bool:
 def lists_all(cluster: Cluster) -> bool:
     """Whether all Pods that wait are listed, not only those of JobSets: other kinds may be on."""
     return bool(read_limits(cluster).entries)
+
+
+def list_due_requests(work: SliceWork) -> tuple[Message, ...]:
+    """Resyncs about the open ProvisioningRequests that are due, if a namespace lists their kind."""
+    if REQUEST_KIND not in work.cluster.get_jobset_options().get(NAMESPACES_KEY, ""):
+        return ()
+    found = []
+    for one in filter(is_open, work.cluster.list_requests("", work.now)):
+        created = parse_time(one["metadata"]["creationTimestamp"])
+        if backoff.is_due(find_transition_time(one, ("Provisioned",)) or created, work.trigger.at):
+            found.append(waiting.build_request_message(one["metadata"], work.now))
+    return tuple(found)
 
 
 def find_limits(

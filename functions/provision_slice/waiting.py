@@ -15,13 +15,14 @@ from shared.slices.provider import DesiredSlice, Provider, Slice
 from shared.slices.units import (
     InputError,
     Unit,
+    UnservableError,
     find_split_violation,
     find_wait_start,
     is_held,
     read_demand,
 )
 from shared.slices.work import SliceWork
-from shared.triggers.message import POD_KIND, Cause, Message
+from shared.triggers.message import POD_KIND, REQUEST_KIND, Cause, Message
 
 HELD_FOR = timedelta(minutes=1)
 """A Pod of a gang that the scheduler has not tried is held only if it still waits so long after its
@@ -59,9 +60,17 @@ def may_be_tried(leader: Leader, now: datetime) -> bool:
 
 
 def build_message(leader: Leader, now: datetime) -> Message:
-    """A resync about a Pod that waits."""
+    """A resync about a Pod that waits, or about the ProvisioningRequest that asks for it."""
     demand = leader.demand
+    if request := demand.request:
+        return build_request_message(request, now)
     return Message(demand.namespace, demand.name, demand.uid, Cause.RESYNC, now, kind=POD_KIND)
+
+
+def build_request_message(metadata: Document, now: datetime) -> Message:
+    """A resync about a ProvisioningRequest."""
+    namespace, name, uid = (str(metadata[key]) for key in ("namespace", "name", "uid"))
+    return Message(namespace, name, uid, Cause.RESYNC, now, kind=REQUEST_KIND)
 
 
 def leads_unit_of(pod: Document, name: str) -> bool:
@@ -81,13 +90,13 @@ def list_desired(
     """The class of the slice that a leader asks for, and the slice at each candidate that fits. Raises
     `InputError`."""
     demand, kind = leader.demand, leader.kind
-    violation = leader.claim.refusal or kind.find_pod_violation(demand, unit)
-    if violation:
-        raise InputError(violation)
+    own = "" if demand.request else kind.find_pod_violation(demand, unit)
+    if violation := leader.claim.refusal or own:
+        raise UnservableError(violation)
     found = provider.list_desired(work.provider, demand, unit, work.list_classes())
     violation = find_fence_violation(kind, demand, unit) or find_split_violation(demand) or ""
     if violation:
-        raise InputError(violation)
+        raise UnservableError(violation)
     return found
 
 

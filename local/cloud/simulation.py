@@ -327,5 +327,6 @@ _WATCHED_FOR_JOBSETS = {
     "JobSet": "/apis/jobset.x-k8s.io/v1alpha2/jobsets?",
     "Pod": "/api/v1/pods?labelSelector=jobset.sigs.k8s.io/job-key"
     "&fieldSelector=status.phase%3DPending",
+    "ProvisioningRequest": "/apis/autoscaling.x-k8s.io/v1/provisioningrequests?",
 }
 _PODS_OF_WORKLOADS = "/api/v1/pods?fieldSelector=spec.nodeName%3D,status.phase%3DPending"

@@ -21,16 +21,17 @@ from relay.changes.cache import ClusterCache
 from relay.changes.ends import JobSetEnds
 from relay.changes.fingerprints import GroupFingerprint, GroupKey, NodeFingerprint
 from relay.changes.pending import MessageSubject, OutgoingMessage, PendingTriggers, subject_of
-from relay.changes.waiting import WaitingPods
+from relay.changes.waiting import OpenRequests, WaitingPods
 from relay.kinds import Change, WatchedKind
 from shared.base.documents import read_mapping
 from shared.base.names import KIND, SIGNING_REQUEST_KIND, is_path_segment
 from shared.base.signing_requests import MAX_REQUESTS_OF_TOKEN, TOO_OLD_AFTER, find_signing_request
 from shared.triggers import routes
-from shared.triggers.message import POD_KIND, Cause
+from shared.triggers.message import POD_KIND, REQUEST_KIND, Cause
 
 _GROUP_KINDS = frozenset[WatchedKind]({"TPUNodeGroup", "Node"})
 _OF_THE_CLUSTER = frozenset[WatchedKind]({"Node", "CertificateSigningRequest"})
+_Workloads = WaitingPods | JobSetEnds | OpenRequests
 _REQUESTS = MessageSubject("", "", "", SIGNING_REQUEST_KIND)
 """All requests are one subject, so that requests within a few seconds are coalesced."""
 
@@ -51,6 +52,7 @@ class Outbox:
         self.triggers = PendingTriggers()
         self.pods = WaitingPods(self.triggers, with_workloads=with_workloads)
         self.jobsets = JobSetEnds(self.triggers)
+        self.requests = OpenRequests(self.triggers)
         self._listed: set[WatchedKind] = set()
         self._minute: datetime | None = None
         self._requests_of: Counter[str] = Counter()
@@ -87,6 +89,10 @@ class Outbox:
                 self.jobsets.forget(subject_of(object, kind).key, now)
             case "JobSet", _:
                 self.jobsets.observe(object, now)
+            case "ProvisioningRequest", "DELETED":
+                self.requests.forget(subject_of(object, kind).key, now)
+            case "ProvisioningRequest", _:
+                self.requests.observe(object, now)
 
     def relisted(
         self, kind: WatchedKind, objects: Iterable[Mapping[str, Any]], now: datetime
@@ -111,6 +117,8 @@ class Outbox:
                 self._relist_workloads(self.pods, objects, now)
             case "JobSet":
                 self._relist_workloads(self.jobsets, objects, now)
+            case "ProvisioningRequest":
+                self._relist_workloads(self.requests, objects, now)
         if first and kind in _GROUP_KINDS and self._listed.issuperset(_GROUP_KINDS):
             for group in self.cache.groups.values():
                 nodes = self.cache.list_claiming_nodes(group.resource_name)
@@ -181,7 +189,7 @@ class Outbox:
                 self._observe_node(node, now, live=False)
 
     def _relist_workloads(
-        self, cache: WaitingPods | JobSetEnds, objects: list[Mapping[str, Any]], now: datetime
+        self, cache: _Workloads, objects: list[Mapping[str, Any]], now: datetime
     ) -> None:
         for raw in objects:
             cache.observe(raw, now)
@@ -196,6 +204,8 @@ class Outbox:
             before = None
         if before is not None and before.capacity != group.capacity and not group.deleting:
             self.pods.resync(group.key, now)
+        if before is not None and (before.ready, before.capacity) != (group.ready, group.capacity):
+            self.requests.resync(group.namespace, now)
         self.cache.put_group(group)
         self._report_group(group, fingerprints.classify_group_change(before, group), now)
         if before is None or before.resource_name != group.resource_name:
@@ -206,6 +216,7 @@ class Outbox:
         if group is not None:
             self.cache.drop_group(key)
             self.pods.resync(key, now)
+            self.requests.resync(group.namespace, now)
             for step in (routes.CREATE_RESOURCES, routes.TEAR_DOWN, routes.LABEL_NODE):
                 self.triggers.drop(_subject(group), step)
 
@@ -259,6 +270,8 @@ class Outbox:
             return False
         if subject.kind == POD_KIND:
             return self.pods.is_obsolete(subject)
+        if subject.kind == REQUEST_KIND:
+            return self.requests.known.get(subject.key, (None,))[0] != subject
         if subject.kind != KIND:
             return False
         group = self.cache.groups.get(subject.key)

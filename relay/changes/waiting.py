@@ -9,8 +9,10 @@ from typing import Any
 
 from relay.changes.pending import MessageSubject, PendingTriggers, subject_of
 from shared.slices.kinds import find_leader
+from shared.slices.kinds.kind import find_true
+from shared.slices.requests import is_open
 from shared.triggers import routes
-from shared.triggers.message import POD_KIND, Cause
+from shared.triggers.message import POD_KIND, REQUEST_KIND, Cause
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,3 +77,32 @@ class WaitingPods:
         known = self.known.pop(key, None)
         if known is not None:
             self._triggers.drop(known.subject, routes.PROVISION_SLICE)
+
+
+class OpenRequests:
+    """The cache of the open ProvisioningRequests of this system's class, and whether they wait."""
+
+    def __init__(self, triggers: PendingTriggers) -> None:
+        self._triggers = triggers
+        self.known: dict[tuple[str, str], tuple[MessageSubject, bool]] = {}
+
+    def observe(self, raw: Mapping[str, Any], now: datetime) -> None:
+        """A request has appeared or changed: it is reported once."""
+        subject, known = subject_of(raw, REQUEST_KIND), self.known
+        if known.get(subject.key, (subject,))[0] != subject or not is_open(raw):
+            self.forget(subject.key, now)
+        if is_open(raw):
+            if subject.key not in known:
+                self._triggers.add(subject, routes.PROVISION_SLICE, Cause.ADDED, now)
+            known[subject.key] = subject, not find_true(raw, ("Provisioned",))
+
+    def resync(self, namespace: str, now: datetime) -> None:
+        """A slice in this namespace was refused or granted, is complete, or is gone."""
+        for subject, is_waiting in self.known.values():
+            if is_waiting and subject.namespace == namespace:
+                self._triggers.add(subject, routes.PROVISION_SLICE, Cause.RESYNC, now)
+
+    def forget(self, key: tuple[str, str], _now: datetime) -> None:
+        """A request was deleted, or has ended."""
+        if known := self.known.pop(key, None):
+            self._triggers.drop(known[0], routes.PROVISION_SLICE)

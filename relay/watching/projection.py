@@ -40,7 +40,7 @@ _OF_GROUP = ("nodeCount", "topology", "targetSizePolicyMode")
 _REQUEST_SPEC = ("signerName", "username", "groups")
 _SPEC = (
     *("providerID", *_OF_GROUP, "containers", *_POD_SPEC, "replicatedJobs", "template"),
-    *_REQUEST_SPEC,
+    *(*_REQUEST_SPEC, "provisioningClassName"),
 )
 _STATUS = (
     *("observedGeneration", "nodeSummary", "completedAt", "provisioningModel", "resources"),
@@ -49,6 +49,7 @@ _STATUS = (
 _CONDITIONS = (
     *("Ready", "ManagedInstanceGroupReady", "TokensInjected", "NodesJoined"),
     *("PodScheduled", "Completed", "Failed", "Approved", "Denied"),
+    *("Provisioned", "BookingExpired"),
 )
 
 

@@ -148,6 +148,8 @@ class Watch:
             missing = ""
             if refusal.status == HTTPStatus.NOT_FOUND and self._resource.is_optional:
                 self._health.contact()
+                if not self._health.listed:
+                    _LOG.info("not served by the cluster", kind=self._resource.kind)
                 self._health.listed = True
                 await asyncio.sleep(self._timing.longest_backoff_s)
                 return End.CLOSED, ""

@@ -45,6 +45,9 @@ POOL_LABEL = "cloud.google.com/gke-nodepool"
 """On each Node of a JobSet's slice: the slice's name. GKE sets it on the Nodes of a node pool. Most
 JobSets use it as the key of their exclusive topology."""
 
+WORKLOAD_LABEL = "slices.tpu-functions.dev/workload"
+"""On the Nodes of slices that a ProvisioningRequest asks for: `slices.units.Unit.workload_key`."""
+
 JOBSET_GROUP = "jobset.x-k8s.io"
 JOBSET_VERSION = "v1alpha2"
 JOBSET_PLURAL = "jobsets"

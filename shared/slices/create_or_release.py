@@ -81,7 +81,7 @@ class SliceAction(StrEnum):
     REMOVE_DEADLINE = "remove its release deadline, if any"
 
 
-_VARYING = re.compile(
+VARYING = re.compile(
     r"\b[0-9]+(?:[.][0-9]+)?s\b|\b(?:gke|operation)-[a-z0-9-]+|\b[0-9]+ minutes?\b"
     r"|\bhas [0-9]+ slices? with [0-9]+ chips?\b|\bafter [0-9]{4}-[0-9:TZ-]+"
     r"|; the last slices of this class waited .*"
@@ -104,7 +104,7 @@ class EventTemplate:
         """The Event, with a provider's prefix and noun."""
         reason = f"{wording.event_prefix}{self.reason}" if self.has_prefix else self.reason
         message = self.message.format(noun=wording.noun, **words)
-        return Event(reason, message, self.is_warning, key=_VARYING.sub("", message))
+        return Event(reason, message, self.is_warning, key=VARYING.sub("", message))
 
 
 CREATING = EventTemplate("CreationStarted", "Creating {noun} {name}, {size}, for {unit}{waits}")

@@ -15,7 +15,7 @@ from shared.base.reasons import Reason
 from shared.slices.classes import Place, Shape, SliceClass, find_class
 from shared.slices.selection import Selection
 from shared.slices.selectors import check_place, list_places
-from shared.slices.units import Demand, InputError, Unit
+from shared.slices.units import Demand, InputError, Unit, UnservableError
 
 RELEASE_AFTER = timedelta(seconds=30)
 """The shortest time from an owner's end to the deletion of its slices. An owner that is recreated within
@@ -175,29 +175,29 @@ def list_desired(
     found, errors = list_offers(provider, demand, unit, cls)
     if found:
         return cls, found
-    texts = [*dict.fromkeys(errors.values())]
+    is_final = all(isinstance(one, UnservableError) for one in errors.values())
+    error = UnservableError if is_final else InputError
+    texts = [*dict.fromkeys(map(str, errors.values()))]
     if len(texts) == 1 and (cls.is_legacy or cls.shown in texts[0]):
-        raise InputError(texts[0])
+        raise error(texts[0])
     if len(texts) != 1:
         texts = [f"{place.key}: {text}" for place, text in errors.items()]
-    raise InputError(
-        f"no candidate of {cls.shown} (spec.candidates) fits the Pod: {'; '.join(texts)}"
-    )
+    raise error(f"no candidate of {cls.shown} (spec.candidates) fits the Pod: {'; '.join(texts)}")
 
 
 def list_offers(
     provider: Provider, demand: Demand, unit: Unit, cls: SliceClass
-) -> tuple[tuple[DesiredSlice, ...], dict[Place, str]]:
+) -> tuple[tuple[DesiredSlice, ...], dict[Place, InputError]]:
     """The slice at each candidate of a class that fits a Pod, and why the others do not fit."""
     found: list[DesiredSlice] = []
-    errors: dict[Place, str] = {}
+    errors: dict[Place, InputError] = {}
     for place in list_places(demand, cls):
         try:
             if not cls.is_legacy:
                 check_place(demand, place)
             found.append(provider.build_desired(demand, unit, cls, place))
         except InputError as error:
-            errors[place] = str(error)
+            errors[place] = error
     return tuple(found), errors
 
 

@@ -40,6 +40,10 @@ class InputError(Exception):
     """The slice that a Pod asks for is impossible; the message says what would be valid."""
 
 
+class UnservableError(InputError):
+    """No class, limit or setting can make it possible: the Pod or its owner must change."""
+
+
 class Need(StrEnum):
     """Whether the owner of a unit needs the unit's slice."""
 
@@ -86,6 +90,12 @@ class Unit:
     def owner_key(self) -> tuple[str, str, str]:
         """Kind, namespace and name of the owner."""
         return self.kind, self.namespace, self.owner
+
+    @property
+    def workload_key(self) -> str:
+        """The value of `names.WORKLOAD_LABEL`: one for all units of an owner, also if that is created
+        again."""
+        return job_key(self.namespace, f"{self.kind}/{self.owner}")[:16]
 
     @property
     def shown(self) -> str:
@@ -138,6 +148,11 @@ class Demand:
     def accelerator(self) -> str:
         """The accelerator label in the node selector; empty if there is none."""
         return self.selector.get(names.ACCELERATOR_LABEL, "")
+
+    @property
+    def request(self) -> Document:
+        """The metadata of the ProvisioningRequest that asks for it; empty for a Pod that exists."""
+        return read_mapping(self.raw, "request")
 
     @property
     def hosts(self) -> int:

@@ -20,12 +20,13 @@ from shared.ports.gce.calls import Gce
 from shared.ports.kubernetes.cluster import Cluster
 from shared.ports.kubernetes.nodes import parse_node
 from shared.settings import Settings
-from shared.slices import classes, create_or_release
+from shared.slices import classes, create_or_release, requests
 from shared.slices.assigned import read_all_views
 from shared.slices.classes import SliceClass
 from shared.slices.kinds import KINDS, Leader, find_kind, get_kind
 from shared.slices.kinds.kind import Rules, list_pods_on_nodes
 from shared.slices.provider import Provider, Slice
+from shared.slices.requests import RequestSource
 from shared.slices.units import Unit, UnitState, has_opted_out, read_demand
 from shared.triggers.message import Message
 from shared.triggers.trigger import LogTrigger, ObjectTrigger
@@ -52,6 +53,8 @@ class SliceWork(Work):
     about: Mapping[str, Any] | None = None
     leader: Leader | None = None
     """The Pod that waits, if the trigger names one."""
+    source: RequestSource | None = None
+    """The ProvisioningRequest, if the trigger names one."""
     _classes: tuple[SliceClass, ...] | None = None
 
     def list_classes(self) -> tuple[SliceClass, ...]:
@@ -189,7 +192,7 @@ def read_states(
     states: dict[Unit, UnitState] = {}
     for name in sorted(names):
         states |= get_kind(name).read_states(work.cluster, units.get(name, {}), rules)
-    return states
+    return states | requests.find_needed(work.cluster, states, work.now)
 
 
 def find_users(pods: Iterable[Mapping[str, Any]], now: datetime) -> Iterator[str]:

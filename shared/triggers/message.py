@@ -32,6 +32,7 @@ SWEEP_KIND = "Sweep"
 itself."""
 POD_KIND, SLICE_KIND = "Pod", "Slice"
 """Kinds of messages to the steps of JobSets. A message about a slice has its JobSet's namespace."""
+REQUEST_KIND = "ProvisioningRequest"
 _LABEL, _SUBDOMAIN, _SEGMENT = "a DNS label", "a DNS subdomain", "printable and without '/' and '%'"
 _UID = re.compile(r"[-.:\w]{0,128}", re.ASCII)
 _MAX_CAUSE = 63

@@ -5,7 +5,7 @@ it. The names of the steps are written here and nowhere else in the product's Py
 """
 
 from shared.base.names import JOBSET_KIND, KIND, SIGNING_REQUEST_KIND
-from shared.triggers.message import POD_KIND, SLICE_KIND, SWEEP_KIND, Cause
+from shared.triggers.message import POD_KIND, REQUEST_KIND, SLICE_KIND, SWEEP_KIND, Cause
 from shared.triggers.route import Ends, Log, Result, Route
 
 CREATE_RESOURCES = "create_resources"
@@ -102,7 +102,11 @@ _TABLE = (
     Route(REPORT_LEAKS, _AT_A_TIME),
     Route(
         PROVISION_SLICE,
-        {POD_KIND: (Cause.UNSCHEDULABLE, Cause.RESYNC), **_AT_A_TIME},
+        {
+            POD_KIND: (Cause.UNSCHEDULABLE, Cause.RESYNC),
+            REQUEST_KIND: (Cause.ADDED, Cause.RESYNC),
+            **_AT_A_TIME,
+        },
         (Ends("container.nodePools", ("create", "delete")),),
         is_of_slices=True,
     ),

@@ -35,9 +35,10 @@ from tests.faults.jobsets import (
     running,
     slices,
 )
-from tests.stories import workload_objects
+from tests.stories import request_objects, workload_objects
 from tests.stories.helpers import PrintFigure
 from tests.stories.jobsets import MERGE, delete, pods, until
+from tests.support import jobset_objects
 from tests.support.harness import Harness
 
 Scenario = Callable[[Harness], Any]
@@ -149,6 +150,25 @@ def pod_completes(harness: Harness) -> Any:
     return run_to_end(harness, workload_objects.pod())
 
 
+def request_is_provisioned(harness: Harness) -> Any:
+    """A queue asks for the slice of a suspended JobSet, then resumes it; later it is deleted."""
+    jobset = jobset_objects.small_jobset()
+    jobset["spec"]["suspend"] = True
+    owner = request_objects.post(harness, workload_objects.PATHS["JobSet"], jobset)
+    workload = request_objects.queue(harness, owner)
+    request_objects.request(harness, request_objects.pod_sets(owner), workload)
+    until(harness, lambda: request_objects.is_provisioned(harness))
+    request_objects.admit(harness, owner)
+    until(harness, lambda: running(harness) == 1)
+    harness.run_for(timedelta(minutes=12))
+    state = observe(harness), request_objects.conditions(harness)
+    delete(harness)
+    harness.simulation.admin("DELETE", f"{request_objects.REQUESTS}/train-1")
+    until(harness, lambda: not slices(harness))
+    check_events(harness, 2)
+    return state
+
+
 def run_to_end(harness: Harness, applied: dict[str, Any]) -> Any:
     """The state while it runs; its slice is deleted when it has completed."""
     harness.simulation.admin("POST", workload_objects.PATHS[applied["kind"]], applied)
@@ -192,6 +212,7 @@ def check_events(harness: Harness, most: int) -> None:
 
 
 LISTED: dict[Scenario, str] = {
+    request_is_provisioned: "default: {kinds: [JobSet, ProvisioningRequest], slices: 1}",
     deployment_is_scaled: "default: {kinds: [Deployment], slices: 3}",
     leader_worker_set_is_scaled: "default: {kinds: [LeaderWorkerSet], slices: 2}",
     replica_set_is_scaled: "default: {kinds: [ReplicaSet], slices: 2}",
@@ -211,6 +232,8 @@ SCENARIOS: tuple[Any, ...] = (
     pytest.param((GKE, deleted_during_creation), marks=pytest.mark.slow),
     pytest.param((TPU_NODE_GROUP, two_candidates_refuse)),
     pytest.param((GKE, two_candidates_refuse)),
+    pytest.param((TPU_NODE_GROUP, request_is_provisioned)),
+    pytest.param((GKE, request_is_provisioned), marks=pytest.mark.slow),
     pytest.param((TPU_NODE_GROUP, deployment_is_scaled)),
     pytest.param((TPU_NODE_GROUP, leader_worker_set_is_scaled), marks=pytest.mark.slow),
     pytest.param((GKE, deployment_is_scaled), marks=pytest.mark.slow),

@@ -51,8 +51,10 @@ MANIFESTS = ROOT / "infra" / "kubernetes" / "base"
 JOBSET_MANIFESTS = (
     Path(jobsets.__file__).parent / "crd.yaml",
     Path(jobsets.__file__).parent / "leader_worker_set.yaml",
+    Path(jobsets.__file__).parent / "provisioning_request.yaml",
     COMPONENTS / "jobsets" / "class-crd.yaml",
     COMPONENTS / "jobsets" / "class-policy.yaml",
+    COMPONENTS / "jobsets" / "request-policy.yaml",
     COMPONENTS / "jobsets" / "roles.yaml",
     COMPONENTS / "jobsets" / "relay.yaml",
     COMPONENTS / "jobsets" / "ledger.yaml",

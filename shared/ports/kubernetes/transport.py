@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -22,6 +23,7 @@ from shared.ports.kubernetes.connection import Connection
 
 MERGE_PATCH = "application/merge-patch+json"
 _PAGE_SIZE = 500
+_NOT_SERVED_KEPT = timedelta(minutes=1)
 NOT_SERVED = "NotServed"
 """The code of a 404 that is not a ``Status`` of an API server about an object."""
 _NOT_SERVED = "the cluster does not serve this API, or another server answers in its place"
@@ -110,6 +112,30 @@ class Transport:
             if not token:
                 return
             query["continue"] = token
+
+    def _list_if_served(self, target: Target, now: datetime) -> list[dict[str, Any]]:
+        """All objects. None, without a read for a minute, if the cluster does not serve them. An API
+        server then answers 403, as it does if it has just started or a permission is missing: discovery,
+        which everybody may read, decides."""
+        cached = self._connection.cached
+        if now < cached.get(target.plural, ("", now))[1]:
+            return []
+        try:
+            return list(self._list(target))
+        except CallError as error:
+            if error.code != NOT_SERVED and (error.http != 403 or self._serves(target)):
+                raise
+            cached[target.plural] = ("", now + _NOT_SERVED_KEPT)
+            return []
+
+    def _serves(self, target: Target) -> bool:
+        try:
+            self._call("GET", Target("APIResourceList", target.api, ""))
+        except CallError as error:
+            if error.code == NOT_SERVED:
+                return False
+            raise
+        return True
 
     def _call(
         self,

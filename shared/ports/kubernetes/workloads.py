@@ -1,7 +1,8 @@
 """The calls about the owners of units, and about Pods."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from datetime import datetime
 from typing import Any
 
 from shared.base.names import (
@@ -17,6 +18,7 @@ from shared.ports.kubernetes.transport import NOT_SERVED, Target, Transport
 
 _PODS = Target("Pod", "/api/v1", "pods")
 _JOBS = Target("Job", "/apis/batch/v1", "jobs")
+_REQUESTS = Target("ProvisioningRequest", "/apis/autoscaling.x-k8s.io/v1", "provisioningrequests")
 _OWNERS = {
     "Deployment": Target("Deployment", "/apis/apps/v1", "deployments"),
     "Job": _JOBS,
@@ -25,10 +27,14 @@ _OWNERS = {
         "LeaderWorkerSet", "/apis/leaderworkerset.x-k8s.io/v1", "leaderworkersets"
     ),
     "Pod": _PODS,
+    "PodTemplate": Target("PodTemplate", "/api/v1", "podtemplates"),
+    _REQUESTS.kind: _REQUESTS,
     "ReplicaSet": Target("ReplicaSet", "/apis/apps/v1", "replicasets"),
     "StatefulSet": Target("StatefulSet", "/apis/apps/v1", "statefulsets"),
+    "Workload": Target("Workload", "/apis/kueue.x-k8s.io/v1beta2", "workloads"),
 }
-"""The owners of units, by kind. JobSets and LeaderWorkerSets are not served everywhere."""
+"""The owners of units, by kind, and what a ProvisioningRequest refers to. Some are not served
+everywhere."""
 
 
 class WorkloadCalls(Transport):
@@ -79,6 +85,16 @@ class WorkloadCalls(Transport):
         does."""
         with _explain_not_served(_OWNERS[kind]):
             yield from self._list(_OWNERS[kind].within(namespace))
+
+    def list_requests(self, namespace: str, now: datetime) -> list[dict[str, Any]]:
+        """The ProvisioningRequests of a namespace, or all; none if the cluster does not serve them."""
+        return self._list_if_served(_REQUESTS.within(namespace), now)
+
+    def replace_request_status(self, found: Mapping[str, Any], status: Mapping[str, Any]) -> None:
+        """Write the status of a request, if it is unchanged since it was read (409 if not)."""
+        metadata = found["metadata"]
+        target = _REQUESTS.within(metadata["namespace"]).one(metadata["name"], "status")
+        self._call("PUT", target, {**found, "status": status})
 
     def list_selected_pods(self, namespace: str, labels: str) -> list[dict[str, Any]]:
         """The Pods of a namespace that a label selector matches."""

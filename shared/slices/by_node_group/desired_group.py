@@ -19,7 +19,7 @@ from shared.slices.by_node_group.node_fit import NodeFit
 from shared.slices.classes import CLASS_ANNOTATION, Place, Shape, SliceClass
 from shared.slices.kinds import get_kind
 from shared.slices.provider import ASKED_AT, DesiredSlice, short_hash
-from shared.slices.units import Demand, InputError, Unit, find_wait_start
+from shared.slices.units import Demand, InputError, Unit, UnservableError, find_wait_start
 
 HASH_ANNOTATION = "tpu-functions.dev/slice-hash"
 TEMPLATE_HASH_ANNOTATION = "tpu-functions.dev/template-hash"
@@ -145,13 +145,13 @@ def _find_machine(demand: Demand) -> Machine:
     generation = generations.get(demand.accelerator)
     if generation is None:
         wrong = f"is {demand.accelerator!r}" if demand.accelerator else "is missing"
-        raise InputError(
+        raise UnservableError(
             f"the Pod's nodeSelector {names.ACCELERATOR_LABEL} {wrong}: it must be "
             f"{any_of(generations)}, which TPUNodeGroups are made of"
         )
     machine = topology.find_machine(generation.machine_type(demand.chips))
     if machine is None:
-        raise InputError(
+        raise UnservableError(
             f"the Pod asks for {demand.chips} of {names.TPU_RESOURCE}: it must ask for as many as a "
             f"host has, {any_of(map(str, CHIP_BOUNDS))}"
         )
@@ -161,16 +161,16 @@ def _find_machine(demand: Demand) -> Machine:
 def _count_hosts(demand: Demand, machine: Machine) -> int:
     shape = demand.topology
     if len(shape) > _MAX_TOPOLOGY or not topology.TOPOLOGY.fullmatch(shape):
-        raise InputError(
+        raise UnservableError(
             f"the Pod's nodeSelector {names.TOPOLOGY_LABEL} is {shape!r}: it must be a shape, as in "
             "2x2x2 or 4x4"
         )
     violation = topology.find_shape_violation(shape, machine)
     if violation:
-        raise InputError(f"the Pod's nodeSelector {names.TOPOLOGY_LABEL}: {violation}")
+        raise UnservableError(f"the Pod's nodeSelector {names.TOPOLOGY_LABEL}: {violation}")
     count = topology.chips_of(shape) // machine.chips
     if count > 1 and machine.chips != SLICE_HOST_CHIPS:
-        raise InputError(
+        raise UnservableError(
             f"the topology {shape} would need {count} hosts of {machine.chips} chips: hosts of a slice "
             f"with more than one have {SLICE_HOST_CHIPS}, which the Pod must ask for"
         )

@@ -55,6 +55,7 @@ class NodeFit:
             names.ZONE_LABEL: zone,
             names.REGION_LABEL: region_of(zone),
             names.INSTANCE_TYPE_LABEL: machine.machine_type,
+            names.WORKLOAD_LABEL: unit.workload_key,
         }
         self._set_for_us = {
             **_OF_KUBELETS,

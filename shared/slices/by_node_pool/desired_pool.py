@@ -43,7 +43,7 @@ from shared.slices.selectors import (
     check_tolerations,
     reservation_path,
 )
-from shared.slices.units import Demand, InputError, Unit, find_wait_start
+from shared.slices.units import Demand, InputError, Unit, UnservableError, find_wait_start
 
 MANAGER_LABEL = "google.com/nodepool-manager"
 MANAGER = "tpu-provisioner"
@@ -84,7 +84,7 @@ def get_generation(accelerator: str) -> Generation:
     generation = POOL_GENERATIONS.get(accelerator)
     if generation is None:
         wrong = f"is {accelerator!r}" if accelerator else "is missing"
-        raise InputError(
+        raise UnservableError(
             f"the Pod's nodeSelector {names.ACCELERATOR_LABEL} {wrong}: it must be "
             f"{any_of(POOL_GENERATIONS)}"
         )
@@ -95,10 +95,12 @@ def count_nodes(accelerator: str, topology: str, chips: int) -> int:
     """The number of hosts of a slice, each with this number of chips. Raises `InputError`."""
     violation = find_host_violation(get_generation(accelerator), topology, chips)
     if violation:
-        raise InputError(violation)
+        raise UnservableError(violation)
     count = chips_of(topology) // chips
     if count > _MOST_HOSTS:
-        raise InputError(f"the topology {topology} would need {count} hosts: no slice has so many")
+        raise UnservableError(
+            f"the topology {topology} would need {count} hosts: no slice has so many"
+        )
     return count
 
 
@@ -133,6 +135,8 @@ def build_desired_slice(
         **_unit_labels(demand, unit),
         HASH_LABEL: digest,
     }
+    if names.WORKLOAD_LABEL in demand.selector:
+        labels[names.WORKLOAD_LABEL] = unit.workload_key
     if not cls.is_legacy:
         asked_at = str(int(find_wait_start(demand).timestamp()))
         labels |= {CLASS_ANNOTATION: cls.name, ASKED_AT: asked_at}
@@ -207,8 +211,8 @@ def _read_settings(cluster: GkeSettings, cls: SliceClass) -> GkeSettings:
 def _unit_labels(demand: Demand, unit: Unit) -> dict[str, str]:
     """The labels by which `found_pools` reads the unit. Those of a JobSet's Job are TPU
     Provisioner's."""
-    if unit.kind == names.JOBSET_KIND and demand.controller is not None:
-        parent, own = (demand.controller.kind, unit.member), {}
+    if unit.kind == names.JOBSET_KIND:
+        parent, own = (demand.controller.kind if demand.controller else "Job", unit.member), {}
     else:
         if len(unit.owner) > _MAX_LABEL:
             raise InputError(

@@ -12,6 +12,7 @@ from shared.slices.kinds.jobset import JOBSET
 from shared.slices.kinds.kind import Claim, Rules, UnitKind
 from shared.slices.kinds.leader_worker_set import LEADER_WORKER_SET
 from shared.slices.kinds.pod import POD
+from shared.slices.kinds.provisioning_request import PROVISIONING_REQUEST
 from shared.slices.kinds.stateful_set import STATEFUL_SET
 from shared.slices.units import Demand, Need, Unit, UnitState, waits
 
@@ -25,6 +26,7 @@ KINDS: tuple[UnitKind, ...] = (
     STATEFUL_SET,
     DEPLOYMENT,
     REPLICA_SET,
+    PROVISIONING_REQUEST,
     POD,
 )
 """In this order: the first kind that claims a Pod has it."""

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from shared.base.documents import Document, read_mapping, read_text
 from shared.base.names import COMPLETION_INDEX, JOB_NAME, JOBSET_NAME
 from shared.base.pods import parse_count, read_count
-from shared.slices.kinds.kind import UnitKind
-from shared.slices.units import Demand, Unit
+from shared.slices.kinds.kind import Entries, Members, UnitKind
+from shared.slices.units import Demand, Unit, UnservableError
 
 if TYPE_CHECKING:
     from shared.ports.kubernetes.cluster import Cluster
@@ -40,6 +40,17 @@ class IndexedJob(UnitKind):
             return f"Job {unit.owner} has no Pod {unit.member} any more"
         has_completed = index is not None and _has_completed(owner, index)
         return f"{unit.shown} has completed" if has_completed else ""
+
+    def list_units(self, owner: Document, _workload: Document, entries: Entries) -> Members:
+        spec = read_mapping(owner, "spec")
+        entry = self.find_entry(entries, "main", read_mapping(spec, "template"))
+        hosts, is_indexed = entry.demand.hosts, spec.get("completionMode") == "Indexed"
+        if not is_indexed or hosts not in (1, entry.pods):
+            raise UnservableError(
+                f"the Job must be Indexed and, for a slice of {hosts} hosts, have as many Pods"
+            )
+        for index in range(entry.pods if hosts == 1 else 1):
+            yield str(index) if hosts == 1 else "", entry, owner
 
     def list_pods(self, cluster: Cluster, unit: Unit) -> list[dict[str, Any]]:
         pods = cluster.list_selected_pods(unit.namespace, f"{JOB_NAME}={unit.owner}")

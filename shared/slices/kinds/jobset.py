@@ -18,7 +18,9 @@ from shared.base.slice_names import JOB_KEY_SELECTOR, job_key, slice_name
 from shared.ports.errors import CallError
 from shared.slices.kinds.kind import (
     Claim,
+    Entries,
     Found,
+    Members,
     Rules,
     UnitKind,
     add_opt_out,
@@ -194,6 +196,18 @@ class JobSetKind(UnitKind):
                 f"{names.JOB_KEY}, {key}: {no_other}"
             )
         return ""
+
+    def list_units(self, owner: Document, _workload: Document, entries: Entries) -> Members:
+        for one in list_replicated_jobs(owner):
+            if not list_tpu_containers(_pod_spec(one)):
+                continue
+            job, name = read_mapping(one, "template"), one["name"]
+            template = read_mapping(read_mapping(job, "spec"), "template")
+            entry = self.find_entry(entries, name, template)
+            given = read_texts(read_mapping(job, "metadata"), "annotations")
+            for index in range(one.get("replicas", 1)):
+                member = f"{owner['metadata']['name']}-{name}-{index}"
+                yield member, entry, job if EXCLUSIVE_TOPOLOGY in given else owner
 
     def names_unit(self, pod: Document, unit: Unit) -> bool:
         metadata = read_mapping(pod, "metadata")

@@ -15,6 +15,7 @@ from shared.base.names import JOBSET_KIND, POOL_LABEL
 from shared.base.pods import holds_chips
 from shared.base.slice_names import JOB_KEY_SELECTOR
 from shared.base.timestamps import guess_time
+from shared.slices import units
 from shared.slices.assignment import PodView, SliceView, assign
 from shared.slices.units import Demand, Need, Unit, UnitState, has_opted_out, read_demand
 
@@ -40,6 +41,18 @@ class Claim:
     kind: UnitKind
     is_leader: bool
     refusal: str = ""
+
+
+class Entry(NamedTuple):
+    """A podSet of a ProvisioningRequest, with the name of its PodTemplate."""
+
+    name: str
+    pods: int
+    demand: Demand
+
+
+Entries = Sequence[Entry]
+Members = Iterator[tuple[str, Entry, Document]]
 
 
 class Found(NamedTuple):
@@ -182,6 +195,22 @@ class UnitKind:
             why = f"{shown} has been suspended for {minutes} minutes"
             return UnitState(Need.NOT_NEEDED, why, since + after, owner)
         return UnitState(Need.SUSPENDED if is_suspended else Need.NEEDED, owner=owner)
+
+    def list_units(self, _owner: Document, _workload: Document, _entries: Entries) -> Members:
+        """The members of an owner that a ProvisioningRequest for its Workload asks slices for, each with
+        its Pods and the holder of the annotation `exclusive_topology`; none if they are not served."""
+        return iter(())
+
+    def find_entry(self, entries: Entries, podset: str, own: Document) -> Entry:
+        """The entry for a podset, whose template in the owner is ``own``: the one that Kueue names after
+        it, else one for the same slices, because Kueue merges podsets. Users can change a PodTemplate
+        after Kueue has counted its chips."""
+        chips, topology = read_demand(own).chips, read_demand(own).topology
+        fitting = [one for one in entries if one.demand.chips == chips]
+        fitting = [one for one in fitting if topology in ("", one.demand.topology)]
+        if not fitting:
+            raise units.UnservableError(f"no PodTemplate asks for the slices of {podset}")
+        return next((one for one in fitting if one.name.endswith(f"-{podset}")), fitting[0])
 
     def find_pod_violation(self, _demand: Demand, _unit: Unit) -> str:
         """What in the Pod's labels contradicts its unit; empty if nothing does, as where controllers

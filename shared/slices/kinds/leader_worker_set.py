@@ -10,11 +10,21 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
-from shared.base.documents import Document, read_mapping
+from shared.base.documents import Document, read_mapping, read_texts
 from shared.base.names import WORKER_INDEX
 from shared.base.pods import parse_count, read_count
-from shared.slices.kinds.kind import Claim, Found, Rules, UnitKind, add_opt_out, build_state
-from shared.slices.units import Demand, Need, Unit, UnitState, read_demand
+from shared.slices.kinds.jobset import MAX_JOBS
+from shared.slices.kinds.kind import (
+    Claim,
+    Entries,
+    Found,
+    Members,
+    Rules,
+    UnitKind,
+    add_opt_out,
+    build_state,
+)
+from shared.slices.units import Demand, Need, Unit, UnitState, UnservableError, read_demand
 
 if TYPE_CHECKING:
     from shared.ports.kubernetes.cluster import Cluster
@@ -25,6 +35,8 @@ _GROUP = f"{_PREFIX}/group-index"
 _SUBGROUP_SIZE = f"{_PREFIX}/subgroup-size"
 _HAS_TPU_LEADER = f"{_PREFIX}/leader-requests-tpus"
 """The annotation of workers whose leader requests chips."""
+_COMPONENT = "kueue.x-k8s.io/component-workload-index"
+"""On Kueue's Workload for a group: its number."""
 
 
 class LeaderWorkerSetKind(UnitKind):
@@ -103,6 +115,26 @@ class LeaderWorkerSetKind(UnitKind):
             f"the Pod's labels are those of Pod {name} of StatefulSet {controller}: only Pods that "
             f"LeaderWorkerSet {unit.owner} creates get its slices"
         )
+
+    def list_units(self, owner: Document, workload: Document, entries: Entries) -> Members:
+        """Those of the group that the Workload is for."""
+        group = parse_count(read_texts(workload["metadata"], "annotations").get(_COMPONENT))
+        given = read_mapping(owner["spec"], "leaderWorkerTemplate")
+        if group is None or "subGroupPolicy" in given or _find_mix_violation(owner):
+            raise UnservableError("only groups of equal Pods, and without subgroups, get slices so")
+        worker = read_mapping(given, "workerTemplate")
+        leader, has_leader = given.get("leaderTemplate", worker), "leaderTemplate" in given
+        pods = [leader, *[worker] * (min(read_count(given, "size", 1), MAX_JOBS) - 1)]
+        asking = [index for index, one in enumerate(pods) if read_demand(one).chips]
+        for index in asking:
+            podset = ("worker" if index else "leader") if has_leader else "main"
+            entry = self.find_entry(entries, podset, pods[index])
+            is_whole = entry.demand.hosts > 1
+            if is_whole and entry.demand.hosts != len(asking):
+                raise UnservableError("a group must have a Pod with chips for each host")
+            yield str(group) if is_whole or not index else f"{group}/{index}", entry, owner
+            if is_whole:
+                return
 
     def list_pods(self, cluster: Cluster, unit: Unit) -> list[dict[str, Any]]:
         """The Pods of the group with chips."""

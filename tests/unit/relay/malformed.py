@@ -15,6 +15,7 @@ from tests.unit.relay.objects import (
     jobset,
     node,
     pod,
+    provisioning_request,
     settled_group,
     signing_request,
 )
@@ -24,6 +25,7 @@ VALID: dict[WatchedKind, list[Raw]] = {
     "Node": [node(), node(ready="False"), node(labels={})],
     "CertificateSigningRequest": [signing_request(), signing_request("AutoApproved")],
     "Pod": [pod(), pod(index="1")],
+    "ProvisioningRequest": [provisioning_request(), provisioning_request(end="Failed")],
     "JobSet": [jobset(), jobset(end="Completed"), jobset(completed=1, deleting=True)],
 }
 JUNK: list[Any] = [

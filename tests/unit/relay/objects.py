@@ -296,3 +296,21 @@ def seconds(amount: float) -> datetime:
 def projected(raw: Raw) -> Raw:
     parsed: Raw = parse(json.dumps(raw).encode())
     return parsed
+
+
+def provisioning_request(
+    name: str = "train-1", *, uid: str = "request-uid-1", end: str = "", deleting: bool = False
+) -> Raw:
+    """A ProvisioningRequest of this system's class that waits, or has the condition ``end``."""
+    return {
+        "apiVersion": "autoscaling.x-k8s.io/v1",
+        "kind": "ProvisioningRequest",
+        "metadata": {
+            "namespace": "default",
+            "name": name,
+            "uid": uid,
+            **({"deletionTimestamp": "2026-01-01T00:00:00Z"} if deleting else {}),
+        },
+        "spec": {"provisioningClassName": "slices.tpu-functions.dev", "podSets": []},
+        "status": {"conditions": [{"type": end, "status": "True"}] if end else []},
+    }

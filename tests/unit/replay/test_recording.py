@@ -186,7 +186,7 @@ INVALID: dict[str, tuple[bytes, str]] = {
     "another kind": (
         b'{"version": 1, "kind": "Deployment", "at": "2026-11-20T10:00:00Z"}',
         "message of line 1: kind 'Deployment' is not known; it must be TPUNodeGroup, "
-        "CertificateSigningRequest, Sweep, Pod, JobSet or Slice",
+        "CertificateSigningRequest, Sweep, Pod, ProvisioningRequest, JobSet or Slice",
     ),
     "no name": (
         json.dumps(message(name="", step="label_node")).encode(),

@@ -32,6 +32,7 @@ from tests.stories import (
     test_joins,
     test_limits,
     test_losses,
+    test_requests,
     test_workloads,
     workload_objects,
 )
@@ -194,6 +195,13 @@ SCENARIOS: tuple[Callable[[], object], ...] = (
     lambda: test_candidates.test_two_candidates_refuse_and_the_third_one_has_the_slice(
         TPU_NODE_GROUP
     ),
+    lambda: test_requests.test_a_workload_gets_its_slices_before_its_pods(
+        test_requests.jobset(), None, 1, 2, TPU_NODE_GROUP
+    ),
+    lambda: test_requests.test_the_slice_of_a_completed_job_is_not_made_again_for_a_request(
+        TPU_NODE_GROUP
+    ),
+    lambda: test_requests.test_a_request_that_nobody_uses_expires_after_ten_minutes(TPU_NODE_GROUP),
     lambda: test_jobset_ends.test_the_slice_of_a_completed_job_is_released_while_the_others_run(
         "TPUNodeGroups"
     ),

@@ -335,7 +335,8 @@ def test_a_relay_with_permission_for_jobsets_and_pods_reports_jobsets(tmp_path: 
     added = expand(rendered, account("relay")) - expand(list(render_base()), account("relay"))
     read = ("list", "watch")
     jobsets = permissions("*", "jobset.x-k8s.io", "jobsets", *read)
-    assert added == permissions("*", "", "pods", *read) | jobsets
+    requests = permissions("*", "autoscaling.x-k8s.io", "provisioningrequests", *read)
+    assert added == permissions("*", "", "pods", *read) | jobsets | requests
 
 
 READ_WITH_WORKLOADS = {
@@ -378,6 +379,8 @@ def test_a_step_of_jobsets_may_write_only_events_the_ledger_and_statuses_of_clas
     writes = {permission for permission in found if permission[3] not in ("get", "list", "watch")}
     ledger = {("tpu-functions", "", "configmaps/slice-ledger", "update")}
     own = permissions("*", "tpu-functions.dev", "tpusliceclasses/status", "update")
+    requests = "autoscaling.x-k8s.io", "provisioningrequests/status"
+    ledger |= permissions("*", *requests, "update")
     own |= ledger if user == "provision-slice" else set()
     assert writes == permissions("*", "", "events", "create", "patch") | own
     assert not [
@@ -509,6 +512,26 @@ def test_each_part_of_the_status_of_a_class_has_one_writer(
         found = refusal(policy, "UPDATE", new, old=old, user={"username": names.get(user, user)})
         is_deletion = is_new and None in change.values()
         assert found == ("" if user in (step, "jane") or is_deletion else message)
+
+
+@pytest.mark.parametrize("identity", ["service account", "google"])
+@pytest.mark.parametrize("name", ["slices.tpu-functions.dev", "queued-provisioning.gke.io"])
+def test_a_step_may_write_only_the_status_of_requests_of_its_class(
+    name: str, identity: str
+) -> None:
+    google = identity == "google"
+    policy = only(
+        _policies_of_slices(google),
+        "ValidatingAdmissionPolicy",
+        "tpu-functions-provisioning-requests",
+    )
+    step = NAMES["provision-slice"] if google else f"{ACCOUNTS}:provision-slice"
+    old = {"metadata": {"name": "train-1"}, "spec": {"provisioningClassName": name}}
+    new = merge_patch(old, {"status": {"conditions": []}})
+    for user in (step, "jane"):
+        found = refusal(policy, "UPDATE", new, old=old, user={"username": user})
+        is_theirs = user == step and name != "slices.tpu-functions.dev"
+        assert bool(found) is is_theirs
 
 
 ACCOUNTS = "system:serviceaccount:tpu-functions"

@@ -196,7 +196,7 @@ POISON: dict[str, tuple[bytes, str]] = {
     "another kind": (
         message_push(kind="Deployment"),
         "message 17: kind 'Deployment' is not known; it must be TPUNodeGroup, "
-        "CertificateSigningRequest, Sweep, Pod, JobSet or Slice",
+        "CertificateSigningRequest, Sweep, Pod, ProvisioningRequest, JobSet or Slice",
     ),
     "no time": (message_push(at=None), "message 17: 'at' must be an RFC 3339 time"),
     "an invalid time": (message_push(at="now"), "message 17: 'at' must be an RFC 3339 time"),

@@ -1,0 +1,181 @@
+"""ProvisioningRequests: their conditions, and their slices, about which the table of slices decides."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+
+from functions.provision_slice import decide as slices
+from functions.provision_slice import observe as pods
+from functions.provision_slice import quotas
+from shared.base.documents import Document, read_mapping, read_mappings
+from shared.base.timestamps import render_time
+from shared.frame.plan import Each, Emit, Plan
+from shared.ports.kubernetes.nodes import parse_node
+from shared.slices.create_or_release import VARYING
+from shared.slices.kinds import Leader, get_kind, kind
+from shared.slices.limits import PLACE
+from shared.slices.provider import Slice, SliceState
+from shared.slices.requests import RequestSource, list_units, read_entry
+from shared.slices.units import InputError, Need, UnservableError
+from shared.slices.work import SliceWork, list_users
+from shared.triggers.message import REQUEST_KIND
+
+DETAIL = "WorkloadKey"
+"""The detail in the status with the value of `names.WORKLOAD_LABEL` on the Nodes."""
+EXPIRES_AFTER = timedelta(minutes=10)
+"""A request expires if nobody uses its slices so long after they were complete."""
+
+
+@dataclass(frozen=True)
+class ObservedRequest:
+    """A request, with its slices by name. ``error``: why it gets none. ``was_provisioned``: that was
+    reported; slices may have been lost since. ``is_unused``: nobody has used them."""
+
+    source: RequestSource
+    was_provisioned: bool = False
+    slices: Mapping[str, pods.ObservedPod] = field(default_factory=dict)
+    ready: frozenset[str] = frozenset()
+    error: InputError | None = None
+    is_unused: bool = False
+
+
+AnyObserved = pods.Observed | ObservedRequest
+Conditions = Mapping[str, tuple[str, str, str]]  # status, reason and message by type
+Plans = Mapping[str, Plan]
+
+
+def observe(work: SliceWork) -> AnyObserved:
+    """Read the slices of a request, if the trigger is about one."""
+    source = work.source
+    if source is None:
+        return pods.observe(work)
+    since = kind.find_transition_time(source.request, ("Provisioned",))
+    observed = ObservedRequest(source, since is not None)
+    try:
+        found = dict(_observe_slices(work, source))
+    except InputError as error:
+        return replace(observed, error=error)
+    if since is None:
+        ready = frozenset(name for name, one in found.items() if _is_ready(work, one))
+        return replace(observed, slices=found, ready=ready)
+    is_unused = work.now - since >= EXPIRES_AFTER and not kind.find_true(
+        source.workload, ("Admitted",)
+    )
+    if is_unused:
+        users = (list_users(work.cluster, name, work.now, lambda _: True) for name in found)
+        is_unused = not any(users)
+    return replace(observed, slices=found, is_unused=is_unused)
+
+
+def _observe_slices(
+    work: SliceWork, source: RequestSource
+) -> Iterator[tuple[str, pods.ObservedPod]]:
+    """Raises `InputError`."""
+    cluster, request = work.cluster, source.request
+    namespace, limits = request["metadata"]["namespace"], quotas.read_limits(cluster)
+    entries = []
+    for one in read_mappings(read_mapping(request, "spec"), "podSets"):
+        name = one["podTemplateRef"]["name"]
+        template = cluster.find_owner("PodTemplate", namespace, name)
+        if template is None:
+            raise InputError(f"the PodTemplate {name} does not exist")
+        entries.append(read_entry(request, name, one["count"], read_mapping(template, "template")))
+    demands = list_units(source, entries)
+    own = get_kind(next(iter(demands)).kind)
+    for name in {REQUEST_KIND, REQUEST_KIND if own.is_always_on else own.name}:
+        if limits.find(name, namespace) is None:
+            raise UnservableError(f"{PLACE} does not list {name} for {namespace}")
+    states = own.read_states(cluster, demands.keys(), kind.Rules(work.now))
+    for unit, demand in demands.items():
+        state = kind.add_opt_out(states[unit])
+        if state.need is Need.OPTED_OUT:
+            raise UnservableError(f"{unit.kind} {unit.owner} has opted out of slices")
+        if state.need is Need.SUSPENDED:  # a queue resumes it when it has slices
+            state = replace(state, need=Need.NEEDED)
+        leader = Leader(demand, kind.Claim(own, is_leader=True))
+        yield unit.slice_name, pods.observe_unit(work, leader, kind.Found(unit, state, None))
+
+
+def _is_ready(work: SliceWork, one: pods.ObservedPod) -> bool:
+    """Whether a slice is complete. GKE does not report whether the Nodes of a node pool are ready."""
+    existing, demand = one.existing, one.leader.demand
+    if not isinstance(existing, Slice) or not pods.is_as_asked(existing, one.desired):
+        return False
+    if existing.state is not SliceState.READY or not work.provider.is_gke:
+        return existing.state is SliceState.READY
+    nodes = map(parse_node, work.cluster.list_nodes_of_slice(existing.name))
+    return sum(node.is_ready and node.offers(demand.chips) for node in nodes) >= demand.hosts
+
+
+def decide(observed: AnyObserved, now: datetime) -> Plan:
+    """Decide about the slices of a request, then about its conditions."""
+    if not isinstance(observed, ObservedRequest):
+        return slices.decide(observed, now)
+    plans = {name: slices.decide(one, now) for name, one in observed.slices.items()}
+    status = plan_status(observed, plans, now)
+    if status.outcome == "Failed":
+        return status
+    each = tuple(Each(name, one.first, one.outcome) for name, one in plans.items())
+    rest = tuple(action for one in plans.values() for action in one.best_effort)
+    return Plan(status.outcome, each=each, best_effort=rest, if_all_succeeded=status.first)
+
+
+def find_conditions(observed: ObservedRequest, plans: Plans, now: datetime) -> Conditions:
+    """The conditions that a request is to have; others stay as they are. Never `CapacityRevoked`: Kueue
+    would deactivate a Workload that runs."""
+    if observed.was_provisioned:
+        words = "True", "Unused", "No Pod has used the slices within ten minutes"
+        return {"BookingExpired": words} if observed.is_unused else {}
+    if isinstance(observed.error, UnservableError):
+        return {"Failed": ("True", "Unservable", str(observed.error))}
+    left, count = [*observed.slices.keys() - observed.ready], len(observed.slices)
+    words = "True", "Provisioned", f"{count} of {count} slices ready: {', '.join(observed.slices)}"
+    if observed.error:
+        words = "False", "Refused", str(observed.error)
+    elif left:
+        name = min(left, key=lambda one: (one not in plans or not plans[one].first, one))
+        plan = plans.get(name, Plan("Provisioning"))
+        events = [one.event.message for one in plan.first if isinstance(one, Emit)]
+        refusals = slices.describe_candidates(observed.slices[name], now).get("refusals")
+        text = events[0] if events else f"{name} is not complete. {refusals or ''}".rstrip(". ")
+        words = "False", plan.outcome, f"{count - len(left)} of {count} slices ready; {text}"
+    accepted = "True", "Accepted", "tpu-functions creates the slices of this request"
+    return {"Accepted": accepted, "Provisioned": words}
+
+
+def plan_status(observed: ObservedRequest, plans: Plans, now: datetime) -> Plan:
+    """Write the conditions of a request, if they differ from those that it has."""
+    request, found = observed.source.request, find_conditions(observed, plans, now)
+    known = read_mapping(request, "status")
+    before = {one["type"]: one for one in read_mappings(known, "conditions")}
+    conditions = dict(before)
+    for one, (word, reason, text) in found.items():
+        old = before.get(one, {})
+        new = {"type": one, "status": word, "reason": reason, "message": text[:1024]}
+        at = old["lastTransitionTime"] if old.get("status") == word else render_time(now)
+        # Durations and times in a message differ at each observation.
+        said, text = (VARYING.sub("", str(other.get("message"))) for other in (old, new))
+        if said != text or {**old, **new, "message": ""} != {**old, "message": ""}:
+            conditions[one] = {**new, "lastTransitionTime": at}
+    outcome = ["Kept", *found][-1]
+    if conditions == before:
+        return Plan(outcome)
+    status = {**known, "conditions": [*conditions.values()]}
+    if found.get("Provisioned", ("",))[0] == "True":
+        unit = next(iter(observed.slices.values())).desired.unit
+        status["provisioningClassDetails"] = {DETAIL: unit.workload_key}
+    return Plan(outcome, first=(WriteRequestStatus(request, status),))
+
+
+@dataclass(frozen=True)
+class WriteRequestStatus:
+    """Write the status of a request, if it is unchanged."""
+
+    request: Document
+    status: Document
+
+    def apply(self, work: SliceWork) -> None:
+        work.cluster.replace_request_status(self.request, self.status)
+
+    def describe(self) -> str:
+        return f"write the conditions of {REQUEST_KIND} {self.request['metadata']['name']}"

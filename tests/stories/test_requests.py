@@ -1,0 +1,350 @@
+"""ProvisioningRequests: quota, then slices, then the Pods, with both providers, and nothing is left."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from local.cloud.simulation import Options
+from local.jobsets import Controller, PodBehaviour
+from shared.settings import GKE, TPU_NODE_GROUP
+from tests.faults.jobsets import (
+    CANDIDATES,
+    FULL,
+    RESERVED,
+    SETTINGS,
+    count_most,
+    limit_zone,
+    make_class,
+    running,
+)
+from tests.faults.jobsets import slices as list_slices
+from tests.stories import request_objects as requests
+from tests.stories import workload_objects as objects
+from tests.stories.helpers import MINUTE
+from tests.stories.jobsets import MERGE, OPTIONS, RUNS_FOREVER, phases, until
+from tests.stories.workload_objects import NAMESPACE, PATHS
+from tests.support import jobset_objects
+from tests.support.harness import Harness
+
+KINDS = "JobSet, LeaderWorkerSet, Job, Pod, ProvisioningRequest"
+LISTED = f"{NAMESPACE}: {{kinds: [{KINDS}], slices: 8, chips: 64}}"
+PROVIDERS = pytest.mark.parametrize("provider", [TPU_NODE_GROUP, GKE])
+
+
+class RequestHarness(Harness):
+    """ProvisioningRequests are served; the creations of slices are counted."""
+
+    def __init__(self, provider: str, namespaces: str = LISTED) -> None:
+        super().__init__(
+            Options(workloads=True),
+            slices=SETTINGS[provider] | {"suspended_release": 5 * MINUTE},
+        )
+        data = jobset_objects.config_map(namespaces=namespaces)
+        self.simulation.admin("POST", OPTIONS, data)
+        self.jobsets.behaviour = RUNS_FOREVER
+        self.created = 0
+        self.hooks.after = self.note
+
+    def note(self, _step: str, call: str) -> None:
+        self.created += call.startswith("POST ") and call.endswith(("/nodePools", "/tpunodegroups"))
+
+    def queue(
+        self, manifest: dict[str, Any], group: int | None = None, **parameters: str
+    ) -> dict[str, Any]:
+        """Apply a workload that its queue holds, and reserve quota for it."""
+        kept = self.jobsets.controllers
+        if manifest["kind"] == "LeaderWorkerSet":
+            self.jobsets.controllers = frozenset()  # Kueue holds its Pods by a gate
+        else:
+            manifest["spec"]["suspend"] = True
+        self.owner = requests.post(self, PATHS[manifest["kind"]], manifest)
+        self.workload = requests.queue(self, self.owner, group)
+        requests.request(self, requests.pod_sets(self.owner), self.workload, **parameters)
+        self.kept = kept
+        return self.owner
+
+    def until_provisioned(self, name: str = "train-1") -> None:
+        until(self, lambda: requests.is_provisioned(self, name))
+
+    def admit(self) -> None:
+        requests.admit(self, self.owner)
+        self.jobsets.controllers = self.kept
+
+    def end(self) -> None:
+        """Delete the workload: its Workload and its request follow, and nothing is left."""
+        path = PATHS[self.owner["kind"]]
+        self.simulation.admin("DELETE", f"{path}/{self.owner['metadata']['name']}")
+        path = f"{requests.WORKLOADS}/{self.workload['metadata']['name']}"
+        self.simulation.admin("DELETE", path)
+        until(self, lambda: self.leftovers() == [])
+
+
+def count_slices(harness: Harness) -> int:
+    return len(list_slices(harness))
+
+
+def jobset(replicas: int = 1) -> dict[str, Any]:
+    made = jobset_objects.small_jobset(topology="2x4", hosts=2)
+    made["spec"]["replicatedJobs"][0]["replicas"] = replicas
+    return made
+
+
+@PROVIDERS
+@pytest.mark.parametrize(
+    "manifest, group, slices, pods",
+    [
+        pytest.param(jobset(2), None, 2, 4, id="two Jobs of a JobSet"),
+        pytest.param(objects.job(2), None, 2, 2, id="a slice for each index of a Job"),
+        pytest.param(objects.job(2, "2x4"), None, 1, 2, id="a slice for a Job"),
+        pytest.param(
+            objects.leader_worker_set(2, topology="2x4"), 0, 1, 2, id="a group of a LeaderWorkerSet"
+        ),
+        pytest.param(
+            objects.leader_worker_set(2, topology=objects.ONE_HOST),
+            0,
+            2,
+            2,
+            id="a slice for each Pod",
+        ),
+    ],
+)
+def test_a_workload_gets_its_slices_before_its_pods(
+    manifest: dict[str, Any], group: int | None, slices: int, pods: int, provider: str
+) -> None:
+    """It has waited for its turn for longer than a suspended workload keeps its slices."""
+    harness = RequestHarness(provider)
+    harness.queue(manifest, group)
+    harness.until_provisioned()
+    assert requests.condition(harness, "Accepted")[0] == "Accepted"
+    assert f"{slices} of {slices} slices ready: " in requests.condition(harness, "Provisioned")[1]
+    harness.run_for(8 * MINUTE)
+    assert count_slices(harness) == harness.created == slices
+    assert phases(harness) == []
+    harness.admit()
+    until(harness, lambda: running(harness) == pods)
+    harness.run_for(20 * MINUTE)
+    assert requests.conditions(harness) == {"Accepted": "True", "Provisioned": "True"}
+    harness.simulation.admin("DELETE", f"{requests.REQUESTS}/train-1")
+    harness.run_for(20 * MINUTE)
+    assert (count_slices(harness), running(harness)) == (slices, pods)
+    assert harness.created == slices, "Pods that consume a request ask for no slice"
+    harness.end()
+
+
+@PROVIDERS
+def test_a_stockout_is_reported_and_is_no_failure(provider: str) -> None:
+    harness = RequestHarness(provider)
+    make_class(harness, CANDIDATES[:2], giveUpAfter="30s")
+    harness.queue(jobset())
+    harness.run_for(18 * MINUTE)
+    assert requests.conditions(harness) == {"Accepted": "True", "Provisioned": "False"}
+    message = requests.condition(harness, "Provisioned")[1]
+    assert message.startswith("0 of 1 slices ready; ")
+    assert FULL in message or RESERVED in message
+    limit_zone(harness, FULL)
+    harness.until_provisioned()
+    harness.admit()
+    until(harness, lambda: running(harness) == 2)
+    harness.end()
+
+
+@PROVIDERS
+def test_a_stockout_at_the_first_candidates_falls_to_the_next_one(provider: str) -> None:
+    harness = RequestHarness(provider)
+    make_class(harness, giveUpAfter="30s")
+    most = count_most(harness)
+    harness.queue(jobset(), None, **{"class": "v6e"})
+    harness.until_provisioned()
+    assert most == [1]
+    assert requests.conditions(harness) == {"Accepted": "True", "Provisioned": "True"}
+    harness.end()
+
+
+@PROVIDERS
+@pytest.mark.parametrize("keeps_request", [True, False])
+def test_a_workload_that_is_evicted_loses_its_slices_after_a_time(
+    keeps_request: bool, provider: str
+) -> None:
+    harness = RequestHarness(provider)
+    harness.queue(jobset())
+    harness.until_provisioned()
+    harness.run_for(8 * MINUTE)
+    if keeps_request:
+        requests.end_workload(harness, harness.workload, "Evicted")
+    else:
+        harness.simulation.admin("DELETE", f"{requests.REQUESTS}/train-1")
+    until(harness, lambda: count_slices(harness) == 0, 10 * MINUTE)
+    harness.end()
+
+
+@PROVIDERS
+def test_the_next_request_finds_the_slices_of_the_first_one(provider: str) -> None:
+    harness = RequestHarness(provider)
+    harness.queue(jobset())
+    harness.until_provisioned()
+    harness.simulation.admin("DELETE", f"{requests.REQUESTS}/train-1")
+    sets = requests.pod_sets(harness.owner)
+    for name in ("train-2", "train-3"):  # two for one unit
+        requests.request(harness, sets, harness.workload, name)
+        harness.until_provisioned(name)
+    assert harness.created == count_slices(harness) == 1
+    harness.end()
+
+
+@PROVIDERS
+def test_a_request_that_nobody_uses_expires_after_ten_minutes(provider: str) -> None:
+    """One without a workload; its second one is used by Pods of its own until they have ended."""
+    harness = RequestHarness(provider)
+    sets = {"main": (2, objects.template())}
+    requests.request(harness, sets, name="unused")
+    requests.request(harness, sets, name="used")
+    harness.until_provisioned("unused")
+    harness.until_provisioned("used")
+    assert count_slices(harness) == 4
+    found = requests.status(harness, "used")["provisioningClassDetails"]["WorkloadKey"]
+    pod = objects.pod(spec={"nodeSelector": {requests.KEY: found}})
+    pod["metadata"]["annotations"] = {requests.CONSUME: "used"}
+    requests.post(harness, PATHS["Pod"], pod)
+    harness.run_for(9 * MINUTE)
+    assert requests.conditions(harness, "unused") == {"Accepted": "True", "Provisioned": "True"}
+    until(harness, lambda: "BookingExpired" in requests.conditions(harness, "unused"), 3 * MINUTE)
+    until(harness, lambda: count_slices(harness) == 2, 5 * MINUTE)
+    assert running(harness) == 1
+    harness.simulation.admin("DELETE", f"{PATHS['Pod']}/one")
+    until(harness, lambda: harness.leftovers() == [])
+    assert harness.created == 4
+
+
+def test_a_request_without_a_workload_that_is_deleted_keeps_its_slice_while_a_pod_runs() -> None:
+    harness = RequestHarness(TPU_NODE_GROUP)
+    requests.request(harness, {"main": (1, objects.template())})
+    harness.until_provisioned()
+    detail = requests.status(harness)["provisioningClassDetails"]["WorkloadKey"]
+    pod = objects.pod(spec={"nodeSelector": {requests.KEY: detail}})
+    pod["metadata"]["annotations"] = {requests.CONSUME: "train-1"}
+    requests.post(harness, PATHS["Pod"], pod)
+    until(harness, lambda: running(harness) == 1)
+    harness.simulation.admin("DELETE", f"{requests.REQUESTS}/train-1")
+    harness.run_for(10 * MINUTE)
+    assert (running(harness), count_slices(harness)) == (1, 1)
+    harness.simulation.admin("DELETE", f"{PATHS['Pod']}/one")
+    until(harness, lambda: harness.leftovers() == [])
+
+
+@PROVIDERS
+def test_the_slice_of_a_completed_job_is_not_made_again_for_a_request(provider: str) -> None:
+    """The request stays open until its Workload has finished."""
+    harness = RequestHarness(provider)
+    harness.queue(jobset(2))
+    harness.until_provisioned()
+
+    def ends(pod: dict[str, Any]) -> str:
+        return "Succeeded" if pod["metadata"]["name"].startswith("train-workers-0-") else ""
+
+    harness.jobsets.behaviour = PodBehaviour(run_s=60, ends=ends)
+    harness.admit()
+    until(harness, lambda: count_slices(harness) == 1)
+    harness.run_for(timedelta(hours=1))
+    assert (count_slices(harness), harness.created) == (1, 2)
+    harness.end()
+
+
+def test_a_slice_that_is_deleted_comes_back_for_a_request() -> None:
+    """The Pods that consume it are no demand."""
+    harness = RequestHarness(TPU_NODE_GROUP)
+    harness.queue(jobset())
+    harness.until_provisioned()
+    path = "/apis/tpu.google.com/v1alpha1/namespaces/default/tpunodegroups"
+    (group,) = harness.simulation.admin("GET", path)["items"]
+    harness.simulation.admin("DELETE", f"{path}/{group['metadata']['name']}")
+    until(harness, lambda: harness.created == 2)
+    assert requests.is_provisioned(harness)
+    harness.admit()
+    until(harness, lambda: running(harness) == 2)
+    harness.end()
+
+
+PLACE = "the key namespaces of the ConfigMap tpu-functions/jobsets does not list"
+UNSERVED = {
+    "the namespace does not list requests": (
+        jobset(),
+        "default: {kinds: [JobSet], slices: 1}",
+        f"{PLACE} ProvisioningRequest for default",
+    ),
+    "the namespace does not list the kind": (
+        objects.job(),
+        "default: {kinds: [ProvisioningRequest], slices: 1}",
+        f"{PLACE} Job for default",
+    ),
+    "another kind": (
+        objects.stateful_set(),
+        LISTED,
+        "the Pods must ask for chips, and for at most 200 slices",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", UNSERVED)
+def test_a_request_that_cannot_be_served_fails_with_the_reason(case: str) -> None:
+    manifest, namespaces, expected = UNSERVED[case]
+    harness = RequestHarness(TPU_NODE_GROUP, namespaces)
+    harness.jobsets.controllers = frozenset[Controller]()
+    owner = requests.post(harness, PATHS[manifest["kind"]], manifest)
+    workload = requests.queue(harness, owner)
+    spec = manifest["spec"]
+    sets = {"main": (1, spec["template"])} if "template" in spec else requests.pod_sets(owner)
+    requests.request(harness, sets, workload)
+    until(harness, lambda: bool(requests.conditions(harness)))
+    assert requests.conditions(harness) == {"Failed": "True"}
+    assert requests.condition(harness, "Failed") == ("Unservable", expected)
+    assert harness.created == 0
+
+
+def test_a_request_waits_while_an_administrator_must_act() -> None:
+    harness = RequestHarness(TPU_NODE_GROUP)
+    path = f"{OPTIONS}/jobsets"
+    harness.simulation.admin("PATCH", path, {"data": {"paused": "true"}}, **MERGE)
+    harness.queue(jobset())
+    until(harness, lambda: bool(requests.conditions(harness)))
+    reason, message = requests.condition(harness, "Provisioned")
+    assert (reason, message[:40]) == ("SlicePaused", "0 of 1 slices ready; No slice is created")
+    few = "default: {kinds: [JobSet, ProvisioningRequest], slices: 0}"
+    harness.simulation.admin("PATCH", path, {"data": {"paused": None, "namespaces": few}}, **MERGE)
+    until(harness, lambda: requests.condition(harness, "Provisioned")[0] == "Refused")
+    assert "may have 0 slices" in requests.condition(harness, "Provisioned")[1]
+    harness.simulation.admin("PATCH", path, {"data": {"namespaces": LISTED}}, **MERGE)
+    harness.until_provisioned()
+    harness.end()
+
+
+def test_requests_of_other_classes_are_left_alone() -> None:
+    harness = RequestHarness(TPU_NODE_GROUP)
+    manifest = {
+        "apiVersion": "autoscaling.x-k8s.io/v1",
+        "kind": "ProvisioningRequest",
+        "metadata": {"name": "theirs"},
+        "spec": {
+            "provisioningClassName": "queued-provisioning.gke.io",
+            "podSets": [{"count": 1, "podTemplateRef": {"name": "any"}}],
+        },
+    }
+    requests.post(harness, requests.REQUESTS, manifest)
+    harness.run_for(5 * MINUTE)
+    assert requests.status(harness, "theirs") == {}
+    assert all("request" not in line for line in harness.log.lines)
+
+
+@PROVIDERS
+def test_a_request_takes_few_calls(provider: str) -> None:
+    """In a namespace with a limit, each invocation in a process that has run before."""
+    harness = RequestHarness(provider)
+    harness.queue(jobset())
+    harness.until_provisioned()
+    lines = [one for one in harness.log.lines if "request" in one]
+    most = {one["decision"]: one["calls"]["kubernetes"] for one in lines}
+    assert most["Creating"] <= 18
+    assert all(count <= 10 for name, count in most.items() if name != "Creating"), most
+    harness.end()

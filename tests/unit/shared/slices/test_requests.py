@@ -1,0 +1,116 @@
+# ruff: noqa: E501  (a table reads best with a row on a line)
+"""The units of a ProvisioningRequest are those of the Pods that its workload will have."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from shared.slices.requests import RequestSource, list_units, read_entry
+from shared.slices.units import InputError, UnservableError
+from tests.stories import workload_objects as objects
+from tests.stories.request_objects import pod_sets
+from tests.support import jobset_objects
+from tests.support.builders import merge
+from tests.support.slices import asked
+
+GROUP = {"metadata": {"annotations": {"kueue.x-k8s.io/component-workload-index": "3"}}}
+REQUEST = {
+    "kind": "ProvisioningRequest",
+    "metadata": {"name": "r", "namespace": "default", "uid": "u", "creationTimestamp": "2026-11-20T09:59:00Z"},
+    "spec": {"parameters": {"class": "v6e"}},
+}  # fmt: skip
+Sets = dict[str, tuple[int, dict[str, Any]]]
+
+
+def units(owner: dict[str, Any], sets: Sets, workload: dict[str, Any] | None = None) -> Any:
+    held = merge(owner, {"metadata": {"namespace": "default"}})
+    entries = [
+        read_entry(REQUEST, f"ppt-r-{name}", count, template)
+        for name, (count, template) in sets.items()
+    ]
+    return list_units(RequestSource(REQUEST, workload or {"metadata": {}}, held), entries)
+
+
+def jobset(*jobs: tuple[str, int, str], **change: Any) -> dict[str, Any]:
+    """A JobSet with these replicated Jobs: name, replicas, topology."""
+    made = jobset_objects.jobset(**change)
+    (job,) = made["spec"]["replicatedJobs"]
+    select = jobset_objects.selector
+    made["spec"]["replicatedJobs"] = [
+        merge(job, {"name": name, "replicas": replicas, "template": {"spec": {"template": {"spec": {"nodeSelector": select(topology=topology)}}}}})
+        for name, replicas, topology in jobs
+    ]  # fmt: skip
+    return made
+
+
+LWS = objects.leader_worker_set
+CPU_LEADER = LWS(5, has_leader=False)
+CASES: dict[str, tuple[dict[str, Any], dict[str, Any], list[str]]] = {
+    "the Jobs of a JobSet": (jobset(("a", 2, "4x4"), ("b", 1, "2x4")), {}, ["train-a-0", "train-a-1", "train-b-0"]),
+    "an Indexed Job of one slice": (objects.job(4, "4x4"), {}, [""]),
+    "the indexes of a Job": (objects.job(3), {}, ["0", "1", "2"]),
+    "a group": (LWS(4), GROUP, ["3"]),
+    "a group whose leader has no chips": (CPU_LEADER, GROUP, ["3"]),
+    "the Pods of a group": (LWS(2, topology="2x2"), GROUP, ["3", "3/1"]),
+    "the workers of a group": (LWS(3, topology="2x2", has_leader=False), GROUP, ["3/1", "3/2"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_request_is_for_the_units_of_its_owner(case: str) -> None:
+    owner, workload, members = CASES[case]
+    found = units(owner, pod_sets(owner), workload)
+    assert [one.member for one in found] == members
+    for unit, demand in found.items():
+        assert (unit.kind, unit.owner) == (owner["kind"], owner["metadata"]["name"])
+        assert demand.selector["slices.tpu-functions.dev/workload"] == unit.workload_key
+        assert demand.annotations["tpu-functions.dev/slice-class"] == "v6e"
+    assert len({one.workload_key for one in found}) == 1
+
+
+def test_the_pod_of_a_jobset_later_has_the_slice_that_was_made_for_the_request() -> None:
+    owner = jobset_objects.jobset()
+    ((unit, demand),) = units(owner, pod_sets(owner)).items()
+    tied = jobset_objects.waiting_pod(spec={"nodeSelector": {"job-key": unit.key}})
+    later, own = asked(tied)
+    assert (own, own.slice_name) == (unit, unit.slice_name)
+    assert {
+        **later.selector,
+        "slices.tpu-functions.dev/workload": unit.workload_key,
+    } == demand.selector
+    assert later.chips == demand.chips
+
+
+TWO_JOBS = jobset(("a", 2, "4x4"), metadata={"annotations": None})
+DEPLOYMENT = objects.deployment()
+REFUSED: dict[str, tuple[dict[str, Any], Sets | None, type[Exception], str]] = {
+    "Jobs of several hosts that could take each other's": (TWO_JOBS, None, InputError, "the JobSet has no annotation alpha.jobset.sigs.k8s.io/exclusive-topology"),
+    "a Job that is not Indexed": (objects.job(2, completionMode="NonIndexed"), None, UnservableError, "the Job must be Indexed and, for a slice of 1 hosts, have as many Pods"),
+    "too few Pods": (objects.job(2, "4x4"), None, UnservableError, "the Job must be Indexed and, for a slice of 4 hosts, have as many Pods"),
+    "a group of an unknown number": (LWS(4), None, UnservableError, "only groups of equal Pods, and without subgroups, get slices so"),
+    "a Deployment": (DEPLOYMENT, {"main": (1, objects.template())}, UnservableError, "the Pods must ask for chips, and for at most 200 slices"),
+    "too many": (objects.job(201), None, UnservableError, "the Pods must ask for chips, and for at most 200 slices"),
+    "a PodTemplate that was changed": (objects.job(1), {"main": (1, objects.template("4x4"))}, UnservableError, "no PodTemplate asks for the slices of main"),
+    "by hand, a remainder": (REQUEST, {"main": (3, objects.template("4x4"))}, UnservableError, "PodTemplate ppt-r-main: 12 chips are not one slice of 4x4 or, of one host, several, which a request without a workload may ask for"),
+    "by hand, two slices of several hosts": (REQUEST, {"main": (8, objects.template("4x4"))}, UnservableError, "PodTemplate ppt-r-main: 32 chips are not one slice of 4x4"),
+    "no topology": (REQUEST, {"main": (1, merge(objects.template(), {"spec": {"nodeSelector": None}}))}, UnservableError, "PodTemplate ppt-r-main must select a cloud.google.com/gke-tpu-topology, as in 4x4, and not opt out of slices"),
+    "another class": (REQUEST, {"main": (1, merge(objects.template(), {"metadata": {"annotations": {"tpu-functions.dev/slice-class": "b"}}}))}, UnservableError, "PodTemplate ppt-r-main has not the parameter's tpu-functions.dev/slice-class"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_request_that_names_no_units_says_why(case: str) -> None:
+    owner, sets, expected, text = REFUSED[case]
+    with pytest.raises(expected) as raised:
+        units(owner, pod_sets(owner) if sets is None else sets)
+    assert str(raised.value).startswith(text)
+    assert type(raised.value) is expected
+
+
+def test_a_request_by_hand_is_for_as_many_slices_as_its_pods_need() -> None:
+    found = units(REQUEST, {"a": (2, objects.template()), "b": (1, objects.template())})
+    assert [one.member for one in found] == ["0", "1", "2"]
+    (unit,) = units(REQUEST, {"main": (4, objects.template("4x4"))})
+    assert (unit.kind, unit.owner, unit.member) == ("ProvisioningRequest", "r", "0")
