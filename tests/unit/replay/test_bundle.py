@@ -103,7 +103,7 @@ def test_the_file_runs_as_kubectls_plugin_without_other_files(tmp_path: Path) ->
 
     assert run(str(program), "--version").stdout == f"kubectl tng {VERSION}\n"
     shown = run(str(program), "explain", "--help")
-    assert shown.stdout.startswith("Usage: kubectl tng explain [OPTIONS] {NAMESPACE/NAME}"), shown
+    assert shown.stdout.startswith("Usage: kubectl tng explain [OPTIONS] {NAME}"), shown
     assert run(str(tmp_path / "kubectl_complete-tng"), "rec").stdout.splitlines() == [
         "record\tRecord the messages of a step's topic in a file.",
         ":4",
