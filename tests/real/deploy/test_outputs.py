@@ -102,6 +102,7 @@ def test_the_simulated_outputs_are_equal_to_terraforms(case: str, tmp_path: Path
     folder = terraform.module / "outputs"
     folder.mkdir()
     expected = {name: text for name, text in asdict(outputs).items() if text}
+    del expected["tool_environment"]  # it has the id of an installation
     for name, text in expected.items():
         (folder / name).write_text(text)
     accounts = "".join(
