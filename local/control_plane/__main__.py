@@ -16,7 +16,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from local.control_plane import jobset_crd, plane, workload_controllers
+from local.control_plane import helm, jobset_crd, plane, workload_controllers
 from local.control_plane.binaries import NAMES, Binaries, Unavailable, can_build, obtain
 
 
@@ -36,6 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         binaries = obtain(os.environ, lambda line: print(line, flush=True))
         _show(binaries)
         _obtain_controllers(binaries, builds_kueue=options.kueue)
+        _obtain_helm()
         if options.run:
             with plane.start(binaries) as started:
                 print(f"\nexport KUBECONFIG={started.kubeconfig}\n\nCtrl-C stops it.", flush=True)
@@ -63,6 +64,15 @@ def _obtain_controllers(binaries: Binaries, *, builds_kueue: bool) -> None:
         if can_build():
             raise
         print(f"no JobSet and LeaderWorkerSet, whose tests are skipped: {error}")
+
+
+def _obtain_helm() -> None:
+    try:
+        print(f"helm: {helm.obtain(os.environ, lambda line: print(line, flush=True))}")
+    except Unavailable as error:
+        if can_build():
+            raise
+        print(f"no helm, whose tests are skipped: {error}")
 
 
 def _show(binaries: Binaries) -> None:

@@ -4,7 +4,7 @@ They are taken from ``KUBEBUILDER_ASSETS`` or ``PATH``, if all five exist there.
 from ``kubernetes/go.mod`` and ``etcd/go.mod`` beside this file (two modules, because etcd and Kubernetes
 need different versions of common dependencies) and cached in a folder whose name has a hash of both.
 `local.control_plane.workload_controllers` are built from the first one, too: most of their packages are
-Kubernetes'.
+Kubernetes'. `local.control_plane.helm` has a module of its own.
 """
 
 from __future__ import annotations
