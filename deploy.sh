@@ -6,9 +6,9 @@
 #   ./deploy.sh --destroy CLUSTER    uninstall; only if no TPUNodeGroups and no node pools of JobSets exist
 #
 # You choose the name CLUSTER. Its settings are in infra/terraform/CLUSTER.tfvars; the cluster is kubectl's
-# current context. The first run creates the overlay infra/kubernetes/overlays/CLUSTER, for you to change;
-# each run writes the folder `deployed` in it. Terraform's state is in a workspace of that name; to keep it
-# elsewhere, add infra/terraform/backend.tf.
+# current context. Your values of the chart, if any, are in infra/values/CLUSTER.yaml; each run writes those that
+# follow from the settings to infra/values/CLUSTER.deployed.yaml. Terraform's state is in a workspace of that
+# name; to keep it elsewhere, add infra/terraform/backend.tf.
 #
 #   --images REPOSITORY:TAG  the images relay and inject-env; without it, Cloud Build builds them. By digest,
 #                            one option each: REPOSITORY/relay@sha256:..., REPOSITORY/inject-env@sha256:...
@@ -23,7 +23,7 @@ main() {
   cd "$(dirname "$0")"
   # shellcheck source=infra/preflight.sh
   . infra/preflight.sh
-  temporary=$(mktemp -d) overlay_copy='' && trap 'rm -rf "$temporary" ${overlay_copy:+"$overlay_copy"}' EXIT
+  temporary=$(mktemp -d) && trap 'rm -rf "$temporary"' EXIT
   check_tools
   if $has_settings; then read_settings; fi
   if is_installed gcloud; then check_cloud; fi
@@ -94,20 +94,18 @@ annotate_cluster() { kubectl annotate namespace kube-system --overwrite "$annota
 show_plan() {
   print_heading "Google Cloud" && plan
   print_heading "Cluster"
-  if [ -z "$resources" ] || ! tf output -raw component 2>/dev/null | grep Component >/dev/null; then
-    echo "$overlay would be created from Terraform's outputs and applied"
-  elif [ -z "$(kubectl get namespace tpu-functions --ignore-not-found --output=name)" ]; then echo "all of $overlay would be applied"
-  else diff_overlay; fi
+  if [ -z "$resources" ] || ! tf output -raw values >/dev/null 2>&1; then echo "the chart would be installed with values from Terraform's outputs"
+  else diff_chart; fi
   print_heading "Nothing was changed"
 }
 
-# Compares the cluster with a copy of the overlay in the same folder, so that relative paths stay valid.
-diff_overlay() {
-  overlay_copy=$(mktemp -d infra/kubernetes/overlays/.dry-run.XXXXXX)
-  if [ -d "$overlay" ]; then cp -R "$overlay/." "$overlay_copy"; fi
-  write_overlay "$overlay_copy"
+# Compares the release in the cluster with the chart and its values.
+diff_chart() {
+  write_values "$temporary/deployed.yaml"
+  render_chart "$temporary/deployed.yaml" >"$temporary/new"
+  if ! helm get manifest tpu-functions --namespace=tpu-functions >"$temporary/old" 2>/dev/null; then echo "all of the chart would be installed" && return; fi
   echo "compared with Terraform's current outputs, without the changes planned above; images: ${images:-"the current ones, but an installation would build new ones"}"
-  kubectl diff --kustomize "$overlay_copy" && echo "no change" || [ $? -eq 1 ] || fail "kubectl diff failed"
+  diff -uB "$temporary/old" "$temporary/new" && echo "no change" || [ $? -eq 1 ] || fail "diff failed"
 }
 
 install() {
@@ -121,10 +119,11 @@ install() {
   if [ -z "$images" ]; then build_images; fi
   print_heading "Cluster"
   ! is_new || annotate_cluster
-  [ -f "$overlay/kustomization.yaml" ] || echo "$overlay is created: change it as you need, and keep it in version control"
-  write_overlay "$overlay"
+  write_values "$deployed"
   check_images
-  kubectl apply --kustomize "$overlay"
+  kubectl apply --filename=infra/chart/manifests/namespace.yaml
+  take_over
+  helm upgrade --install tpu-functions infra/chart --namespace=tpu-functions --values="$deployed" ${values:+"--values=$values"} --take-ownership
   write_tool_settings
   check_rollouts
   check_policy
@@ -162,61 +161,46 @@ build_images() {
   done
 }
 
-# The overlay belongs to the user; each run writes its folder `deployed` from Terraform's outputs.
-write_overlay() { # FOLDER
-  local name to=$1/deployed && mkdir -p "$to"
-  tf output -raw component >"$temporary/component"
-  list_images "$to/kustomization.yaml" >"$temporary/images"
-  { remove_policies <"$temporary/component" | remove_device_plugin && echo images: && cat "$temporary/images"; } >"$to/kustomization.yaml"
-  if [ ! -f "$1/kustomization.yaml" ]; then
-    tf output -raw overlay >"$temporary/overlay"
-    if has_pull_secret; then add_component ../../components/image-pull-secret <"$temporary/overlay"
-    else cat "$temporary/overlay"; fi >"$1/kustomization.yaml"
-  fi
+# The values that follow from the settings, from the cluster and from the images. Those of the user come after them.
+write_values() { # FILE
+  tf output -raw values >"$temporary/values"
+  # GKE has a device plugin, with a DaemonSet of the same name.
+  ! $is_gke || grep -q devicePlugin "$temporary/values" || echo "devicePlugin: {enabled: false}" >>"$temporary/values"
+  echo image: >>"$temporary/values"
+  list_image relay "$relay_image" >>"$temporary/values"
+  list_image injectEnv "$inject_env_image" >>"$temporary/values"
+  ! has_pull_secret || echo "  pullSecrets: [tpu-functions-images]" >>"$temporary/values"
+  echo "  tag: \"\"" >>"$temporary/values"
+  mkdir -p infra/values && mv "$temporary/values" "$1"
 }
 
 # An image without an option keeps its current name.
-list_images() { # FILE
-  local name image
-  for name in relay inject-env; do
-    image=$relay_image
-    [ $name = relay ] || image=$inject_env_image
-    case $image in
-      *@*) printf '  - {name: tpu-functions-%s, newName: "%s", digest: "%s"}\n' $name "${image%@*}" "${image#*@}" ;;
-      ?*) printf '  - {name: tpu-functions-%s, newName: "%s", newTag: "%s"}\n' $name "${image%:*}" "${image##*:}" ;;
-      *) grep -s "{name: tpu-functions-$name," "$1" || true ;;
-    esac
-  done
+list_image() { # KEY NAME
+  if [ -n "$2" ]; then echo "  $1: \"$2\""; else grep -s "^  $1: " "$deployed" || true; fi
 }
 
-# `deployed` sets the images of the components that are listed before it.
+# Asks the cluster for what the chart generates once.
+render_chart() { # FILE
+  helm template tpu-functions infra/chart --namespace=tpu-functions --no-hooks --dry-run=server --take-ownership --values="$1" ${values:+"--values=$values"}
+}
+
+# The repository of a checkout has no images.
 check_images() {
   local unnamed
-  kubectl kustomize "$overlay" >"$temporary/rendered"
-  unnamed=$(sed -n 's/^[ -]*image: tpu-functions-\([a-z-]*\)$/\1/p' "$temporary/rendered" | head -n 1)
-  [ -z "$unnamed" ] || ! grep -q "{name: tpu-functions-$unnamed," "$overlay/deployed/kustomization.yaml" ||
-    fail "$overlay has no image for $unnamed: list its component before deployed in $overlay/kustomization.yaml"
-  [ -z "$unnamed" ] || fail "$overlay includes $unnamed, but no image is given for it: add --images REPOSITORY/$unnamed@sha256:..."
+  unnamed=$(render_chart "$deployed" | sed -n 's,^ *\(- \)*image: ghcr.io/OWNER/tpu-functions/\([a-z-]*\):.*,\2,p' | head -n 1)
+  [ -z "$unnamed" ] || fail "$unnamed is enabled, but no image is given for it: add --images REPOSITORY/$unnamed@sha256:..."
 }
 
-# Removes the admission policies for Kubernetes before 1.30, by a component that is listed last.
-remove_policies() {
-  if [ "$minor" -ge 30 ]; then cat; else add_component ../../../components/without-admission-policies; fi
-}
-
-# Removes the device plugin on GKE, which has its own, with a DaemonSet of the same name.
-remove_device_plugin() {
-  if $is_gke && ! grep -q /without-device-plugin "$temporary/component"; then
-    add_component ../../../components/without-device-plugin
-  else cat; fi
-}
-
-add_component() { # FOLDER
-  awk -v last="- $1" '
-    listing && !/^-/ { print last; listing = 0; done = 1 }
-    /^"?components"?:/ { listing = 1 }
-    { print }
-    END { if (listing) print last; else if (!done) print "components:\n" last }'
+# Before the first release of the chart, an installation was applied by kubectl: its fields become helm's, so that
+# helm removes those that the chart does not have. A refused `helm uninstall` is taken back.
+take_over() {
+  local status
+  status=$(helm status tpu-functions --namespace=tpu-functions --output=json 2>/dev/null | sed -n 's/.*"status": *"\([a-z-]*\)".*/\1/p') || true
+  if [ "$status" = uninstalling ]; then helm rollback tpu-functions --namespace=tpu-functions "$(helm history tpu-functions --namespace=tpu-functions --max=1 --output=json | sed -n 's/.*"revision": *\([0-9]*\).*/\1/p')"; fi
+  [ -z "$status" ] && [ -n "$(kubectl --namespace=tpu-functions get deployment relay --ignore-not-found --output=name)" ] || return 0
+  echo "the objects that kubectl has applied become helm's"
+  render_chart "$deployed" | kubectl apply --server-side --force-conflicts --field-manager=helm --filename=- >/dev/null
+  kubectl --namespace=tpu-functions delete configmaps --selector=app.kubernetes.io/component=relay --field-selector=metadata.name!=relay,metadata.name!=relay-google-credentials
 }
 
 # A Pod waits for a missing Secret without a time limit, so the error names the Secret.
@@ -230,9 +214,9 @@ check_rollouts() {
     why="kubectl --namespace=tpu-functions describe pods --selector=app.kubernetes.io/name=$name shows the reason"
     case $(read_pods "$name" '{..waiting.reason}') in *ImagePull*) why="its Node cannot pull its image (docs/install.md, Images)" ;; esac
     case $(read_pods "$name" '{..conditions[?(@.status=="False")].reason}') in
-      *Unschedulable*) why="no Node can run its Pod. If all Nodes are control planes or TPU VMs, list the component control-plane-taint last in $overlay/kustomization.yaml" ;;
+      *Unschedulable*) why="no Node can run its Pod. If all Nodes are control planes or TPU VMs, set pods.onControlPlane: true in infra/values/$cluster.yaml" ;;
     esac
-    [ "$name" != relay ] || ! grep -qs relay-key-secret "$overlay/kustomization.yaml" ||
+    [ "$name" != relay ] || ! grep -q relay-google-key "$deployed" ||
       kubectl --namespace=tpu-functions get secret relay-google-key >/dev/null 2>&1 ||
       why="its Secret relay-google-key is missing (docs/install.md, After the first run)"
     [ "$name" != token-writer ] || why+="; kubectl --namespace=tpu-functions logs deployment/token-writer names each step's error (docs/reference/token-writer.md)"
@@ -248,7 +232,6 @@ read_pods() { # NAME JSONPATH
 
 # The policy must reject a Secret that is not a bootstrap token, although inject_token may create Secrets.
 check_policy() {
-  [ "$minor" -ge 30 ] || return 0
   local tries answer as
   as=$(tf output -raw inject_token_user)
   for tries in {1..30}; do
@@ -309,18 +292,19 @@ check_label_node() {
 destroy() {
   local left kinds=namespaces,customresourcedefinitions,clusterroles,clusterrolebindings,roles,rolebindings,serviceaccounts
   print_heading "Google Cloud" && tf plan -destroy -input=false -var-file="$cluster.tfvars" -out="$temporary/plan"
-  print_heading "Cluster" && echo "then all objects of $overlay are deleted from $context"
+  print_heading "Cluster" && echo "then all objects of the chart are deleted from $context"
   confirm "Uninstall tpu-functions from $context and from $projects?"
   check_nothing_left # again: groups may have been created before the confirmation
   stop_on_problems
   kubectl annotate namespace kube-system "$annotation_key-"
   tf apply -input=false "$temporary/plan"
-  if [ -s "$temporary/manifests" ]; then kubectl delete --ignore-not-found --filename="$temporary/manifests"; fi
-  kinds+=,deployments,daemonsets,services,configmaps,mutatingwebhookconfigurations
-  [ "$minor" -lt 30 ] || kinds+=,validatingadmissionpolicies,validatingadmissionpolicybindings
+  helm uninstall tpu-functions --namespace=tpu-functions --ignore-not-found --no-hooks --wait
+  kubectl delete --ignore-not-found --filename=infra/chart/manifests/base/crd.yaml --filename=infra/chart/manifests/jobsets/class-crd.yaml
+  kubectl delete --ignore-not-found --filename=infra/chart/manifests/namespace.yaml
+  kinds+=,deployments,daemonsets,services,configmaps,mutatingwebhookconfigurations,validatingadmissionpolicies,validatingadmissionpolicybindings
   left=$(list_own_objects "$kinds")
-  print_heading "Uninstalled. $overlay and infra/terraform/$cluster.tfvars remain."
-  [ -z "$left" ] || printf 'These objects remain in the cluster, because the overlay does not have them; delete what is not needed:\n%s\n' "$left"
+  print_heading "Uninstalled. infra/terraform/$cluster.tfvars and infra/values remain."
+  [ -z "$left" ] || printf 'These objects remain in the cluster, because the chart does not have them; delete what is not needed:\n%s\n' "$left"
 }
 
 main "$@"

@@ -21,7 +21,7 @@ stop_on_problems() {
 
 check_tools() {
   local tool
-  for tool in gcloud terraform kubectl curl; do
+  for tool in gcloud terraform kubectl helm curl; do
     is_installed "$tool" || add_problem "$tool is not installed" "install $tool, and put it on PATH"
   done
   [ "$builder" != docker ] || docker info >/dev/null 2>&1 || add_problem "docker does not answer" "start it, or omit --docker"
@@ -77,7 +77,8 @@ read_settings() {
     fail "terraform state list failed: $(cat "$temporary/state")"
   resources=$(grep -v '^data\.' <<<"$resources" || true)
   read_state
-  overlay=infra/kubernetes/overlays/$cluster
+  deployed=infra/values/$cluster.deployed.yaml values=infra/values/$cluster.yaml
+  [ -f "$values" ] || values=''
   echo "project $project, region $region, TPUs in $projects, context $context"
   for answer in $projects; do
     [ -z "$(describe_placeholder "$answer")" ] || echo "note: $answer$(describe_placeholder "$answer")"
@@ -237,14 +238,12 @@ check_cluster() {
   $has_settings || return 0
   check_context
   [ "$problem_count" -eq "$before" ] || return 0 # the other answers would be about another cluster
-  if [ "$mode" = destroy ]; then check_nothing_left; check_overlay; else check_image_pulls; check_join_approval "$version"; fi
-  [ "$minor" -ge 30 ] || echo "Kubernetes 1.$minor has no ValidatingAdmissionPolicies: permissions on Secrets and Nodes are not restricted (SECURITY.md)"
+  if [ "$mode" = destroy ]; then check_nothing_left; else check_image_pulls; check_join_approval "$version"; fi
+  [ "$minor" -ge 30 ] || add_problem "Kubernetes 1.$minor has no ValidatingAdmissionPolicies, which restrict permissions on Secrets and Nodes" "upgrade the cluster to 1.30 or newer"
   kubectl auth can-i '*' '*' --all-namespaces >/dev/null 2>&1 ||
     add_problem "you are not an administrator of the cluster" "kubectl create clusterrolebinding you-admin --clusterrole=cluster-admin --user=YOU"
   [ -z "$jobsets" ] || [ "$workloads" = true ] || [ "$mode" = destroy ] || kubectl get customresourcedefinitions jobsets.jobset.x-k8s.io >/dev/null 2>&1 ||
     add_problem "jobset_provider is $jobsets, but JobSet is not installed in the cluster" "https://jobset.sigs.k8s.io/docs/installation"
-  [ "$mode" = destroy ] || [ "$minor" -ge 28 ] || ! grep -qs '^[^#]*/inject-env' "$overlay/kustomization.yaml" ||
-    add_problem "Kubernetes 1.$minor does not number the Pods of StatefulSets, so inject-env would give them no TPU_WORKER_ID" "upgrade the cluster to 1.28 or newer, or remove inject-env from $overlay/kustomization.yaml (docs/injection.md)"
   [ "$mode" = destroy ] || ! $is_gke || [ "$jobsets" = gke ] ||
     echo "this cluster is on GKE: no VM of a TPUNodeGroup can join it by kubeadm; for slices of JobSets, set jobset_provider = \"gke\" (docs/install.md, A cluster)"
   ! kubectl get customresourcedefinitions workloadpolicies.tpu.google.com >/dev/null 2>&1 ||
@@ -261,12 +260,7 @@ check_image_pulls() {
   runs=$(kubectl --namespace=tpu-functions get deployment relay --ignore-not-found \
     --output=jsonpath='{.status.availableReplicas} {.spec.template.spec.containers[0].image}' 2>/dev/null || true)
   case $runs in [1-9]*" $from/"*) return 0 ;; esac
-  if has_pull_secret; then
-    if [ ! -f "$overlay/kustomization.yaml" ] || grep -q image-pull-secret "$overlay/kustomization.yaml"; then return 0; fi
-    add_problem "the Secret tpu-functions-images exists, but no component of $overlay uses it" \
-      "add ../../components/image-pull-secret as its last component"
-    return
-  fi
+  ! has_pull_secret || return 0
   add_problem "the Nodes of this cluster need credentials to pull images from $from" \
     "pass the --images of the last run; or create the Secret tpu-functions-images; or set up a credential provider and pass --nodes-pull; or use other --images (docs/install.md, Images)"
 }
@@ -380,18 +374,6 @@ check_nothing_left() {
     awk '/google.com\/nodepool-manager=tpu-provisioner/ {print $1}')
   [ -z "$found" ] || add_problem "node pools of JobSets exist, and nothing would delete them: $(tr '\n' ' ' <<<"$found")" \
     "delete their JobSets, and wait until the node pools are gone"
-}
-
-# The manifests must be rendered before Terraform's resources are deleted.
-check_overlay() {
-  local found fix="restore it from version control, or create it again: ./deploy.sh $cluster"
-  if [ -f "$overlay/kustomization.yaml" ]; then
-    kubectl kustomize "$overlay" >"$temporary/manifests" 2>"$temporary/kubectl" ||
-      add_problem "$overlay cannot be rendered: $(head -n 1 "$temporary/kubectl")" "$fix"
-  else
-    found=$(list_own_objects namespaces,customresourcedefinitions)
-    [ -z "$found" ] || add_problem "$overlay does not exist, but tpu-functions is in the cluster" "$fix"
-  fi
 }
 
 list_own_objects() { # KINDS

@@ -39,7 +39,7 @@ INJECT = "tpu-functions.dev/inject"
 MARKS = (INJECT, "gke-tpu-env-injector.aaronbatilo.dev/inject")
 """Keys of the label or annotation that says whether to inject. The API server sends only workloads that
 are marked, on themselves or on their template or namespace, or have variables of this webhook, which are
-removed if no mark is left (infra/kubernetes/components/inject-env/webhook.yaml). The second key is
+removed if no mark is left (infra/chart/manifests/inject-env/webhook.yaml). The second key is
 gke-tpu-env-injector's, whose manifests keep working. It knows no value but ``enabled``."""
 ENABLED, DISABLED = "enabled", "disabled"
 _STILL_MARKED = (
@@ -212,7 +212,7 @@ def build_patch(workload: Workload, environment: Environment) -> Iterator[Operat
     if not workload.has_template:
         return
     # With this mark the webhook also reviews the template's Pods, and the admission policy of
-    # infra/kubernetes/components/inject-env rejects those that it could not review. If the template has
+    # infra/chart/manifests/inject-env rejects those that it could not review. If the template has
     # the label ``disabled`` here, it is the copy of a former mark: the workload is marked ``enabled``
     # now, otherwise it would have opted out.
     has_old_copy = _is_marked(workload.metadata, (INJECT,), DISABLED)

@@ -50,7 +50,7 @@ class Vm:
     @property
     def has_joined(self) -> bool:
         """Whether there is or was a Node of its name that is not stale. Only the VM can have registered
-        it: an admission policy reserves such names (infra/kubernetes/base). label_node asks more of a
+        it: an admission policy reserves such names (in infra/chart). label_node asks more of a
         Node (`membership.is_match`), and sends a message if the Node turns out to be stale."""
         return self.had_node if self.node is None else not self.is_node_stale
 

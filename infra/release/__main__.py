@@ -4,6 +4,7 @@ The release's version is `version.VERSION`. docs/releasing.md has the steps of a
 """
 
 import argparse
+import json
 import os
 import platform
 import re
@@ -16,14 +17,13 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-import yaml
-
 from infra.release import archives, changelog
 from infra.release.sbom import render_sbom
 from tools import bundle
 from version import VERSION
 
 ROOT = Path(__file__).parents[2]
+CHART = ROOT / "infra" / "chart"
 NOTES = "notes.md"
 CHECKSUMS = "SHA256SUMS"
 MANIFESTS = "tpu-functions.yaml"
@@ -124,6 +124,7 @@ def build(settings: Settings, folder: Path) -> None:
     sources = archives.list_function_files(tracked)
     archives.write_zip(folder / f"functions-source-{settings.name}.zip", ROOT, sources)
     (folder / MANIFESTS).write_text(render_manifests(settings))
+    write_chart(settings, folder)
     at = datetime.fromtimestamp(int(_git("log", "-1", "--format=%ct")), UTC)
     for part, requirements in SBOMS.items():
         text = render_sbom(part, settings.name, (ROOT / requirements).read_text(), at)
@@ -135,33 +136,56 @@ def build(settings: Settings, folder: Path) -> None:
     (folder / CHECKSUMS).write_text(archives.render_checksums(folder))
 
 
-def render_manifests(settings: Settings, kubectl: str = "kubectl") -> str:
+def render_manifests(settings: Settings, program: str | None = None) -> str:
     """Return all manifests in one file, with the release's images. Raises `ReleaseError`."""
-    if shutil.which(kubectl) is None:
-        raise ReleaseError("kubectl, which renders the manifests, is not on PATH: install it")
-    images = [
-        {"name": f"tpu-functions-{one}", "newName": f"{settings.images}/{one}"}
-        | ({"digest": found} if (found := settings.digests.get(one)) else {"newTag": settings.name})
-        for one in IMAGES
-    ]
-    relay = {"name": "relay", "namespace": "tpu-functions", "behavior": "merge"}
-    (ROOT / "build").mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=ROOT / "build") as scratch:
-        overlay = {
-            "resources": [os.path.relpath(ROOT / "infra" / "kubernetes" / "base", scratch)],
-            "images": images,
-            "configMapGenerator": [{**relay, "literals": [f"PUBSUB_PROJECT={PROJECT}"]}],
-        }
-        Path(scratch, "kustomization.yaml").write_text(yaml.safe_dump(overlay))
-        done = subprocess.run(
-            [kubectl, "kustomize", scratch], capture_output=True, text=True, check=False
-        )
+    program = program or shutil.which("helm")
+    if program is None:
+        raise ReleaseError("helm, which renders the manifests, is not on PATH: install it")
+    values = {
+        "project": PROJECT,
+        "image": {"relay": name_image(settings, "relay")},
+        "runbooks": f"https://github.com/{settings.repository}/blob/v{settings.version}/docs",
+    }
+    done = subprocess.run(
+        [
+            *(program, "template", "tpu-functions", str(CHART)),
+            *("--namespace=tpu-functions", "--no-hooks", "--values=-"),
+        ],
+        input=json.dumps(values),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     if done.returncode:
-        raise ReleaseError(f"kubectl kustomize failed: {done.stderr.strip()}")
+        raise ReleaseError(f"helm template failed: {done.stderr.strip()}")
     return (
         f"# tpu-functions {settings.name}, for one cluster. Replace {PROJECT} by the project of the\n"
-        "# topics, and apply it with kubectl apply --server-side --filename.\n" + done.stdout
+        "# topics, and apply it with kubectl apply --server-side --filename.\n"
+        + (CHART / "manifests" / "namespace.yaml").read_text()
+        + done.stdout
     )
+
+
+def write_chart(settings: Settings, folder: Path) -> None:
+    """Write the chart as helm packages it, with the release's version, repository and images."""
+    names = _git("ls-files", "-z", str(CHART)).rstrip("\0").split("\0")
+    with tempfile.TemporaryDirectory() as scratch:
+        for name in names:
+            target = Path(scratch, Path(name).relative_to("infra/chart"))
+            target.parent.mkdir(parents=True, exist_ok=True)
+            text = (ROOT / name).read_text()
+            if target.name in ("Chart.yaml", "values.yaml"):
+                text = text.replace("ghcr.io/OWNER/tpu-functions", settings.images)
+                text = text.replace("OWNER/tpu-functions", settings.repository)
+                text = text.replace(f"ersion: {settings.version}\n", f"ersion: {settings.name}\n")
+                for image, key in zip(IMAGES, ("relay", "injectEnv"), strict=True):
+                    if image in settings.digests:
+                        named = f'{key}: "{name_image(settings, image)}"'
+                        text = text.replace(f'{key}: ""', named)
+            target.write_text(text)
+        files = [str(Path(name).relative_to("infra/chart")) for name in names]
+        target = folder / f"tpu-functions-{settings.name}.tgz"
+        archives.write_tar(target, Path(scratch), files, "tpu-functions")
 
 
 def _git(*arguments: str) -> str:

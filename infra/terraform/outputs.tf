@@ -7,102 +7,40 @@ output "service_accounts" {
 }
 
 locals {
-  installation = merge(
-    local.users,
-    { for account in local.gke_pool == null ? [] : google_service_account.relay : "relay" => account.email },
-    {
-      for provider in google_iam_workload_identity_pool_provider.relay :
-      "relay-audience" => "//iam.googleapis.com/${provider.name}"
-    },
-  )
   relay_settings = {
     PUBSUB_PROJECT = var.project_id
     TOPIC_PREFIX   = local.topic_prefix
   }
-
-  # The components of infra/kubernetes/components that the cluster needs, in this order.
-  components = concat(
-    var.join_approval == "external" ? ["join-approval-external"] : [],
-    local.account_token == null ? [] : ["token-writer"],
-    var.jobset_provider == "" ? [] : ["jobsets"],
-    var.slice_workloads ? ["workloads"] : [],
-    var.jobset_provider == "tpu-node-group" ? ["jobsets-node-groups"] : [],
-    # GKE has its own device plugin.
-    var.jobset_provider == "gke" ? ["without-device-plugin"] : [],
-    var.jobset_provider == "" || length(local.users) == 0 ? [] : ["jobsets-google-identities"],
-  )
 }
 
-output "installation" {
-  description = "The overlay's ConfigMap `installation`: the users to whom RBAC grants the steps' permissions, and the relay's Google identity. With `service_account_token` and `kubeconfig_secrets` it has no users: the steps are ServiceAccounts of the cluster."
-  value       = local.installation
-}
-
-output "component" {
-  description = "A kustomize component with the settings of the overlay: `installation`, `relay_settings` and the components for `join_approval`, `service_account_token`, `jobset_provider` and `slice_workloads`. deploy.sh writes it."
+output "values" {
+  description = "The values of infra/chart that follow from the settings, for `helm upgrade --values`. deploy.sh writes them to a file."
   value = yamlencode(merge({
-    apiVersion = "kustomize.config.k8s.io/v1alpha1"
-    kind       = "Component"
-    configMapGenerator = concat([
-      {
-        name     = "installation"
-        literals = [for name, value in local.installation : "${name}=${value}"]
-        options = {
-          disableNameSuffixHash = true
-          annotations           = { "config.kubernetes.io/local-config" = "true" }
-        }
-      },
-      {
-        name      = "relay"
-        namespace = local.namespace
-        behavior  = "merge"
-        literals  = [for name, value in local.relay_settings : "${name}=${value}"]
-      },
-      ], [
-      for cluster in local.account_token[*] : {
-        name      = "token-writer"
-        namespace = local.namespace
-        options = {
-          labels = {
-            "app.kubernetes.io/name"      = "token-writer"
-            "app.kubernetes.io/component" = "token-writer"
-            "app.kubernetes.io/part-of"   = "tpu-functions"
-          }
-        }
-        literals = [
-          "CLUSTER_SERVER=${cluster.server}",
-          "CLUSTER_CA=${base64encode(cluster.ca_certificate)}",
-          "STEPS=${join(",", values(local.slugs))}",
-        ]
+    project      = var.project_id
+    topicPrefix  = local.topic_prefix
+    joinApproval = var.join_approval
+    slices = {
+      workloads = var.slice_workloads ? "all" : var.jobset_provider == "" ? "none" : "jobsets"
+      provider  = coalesce(var.jobset_provider, "tpu-node-group")
+    }
+    identity = {
+      users = local.users
+      google = {
+        audience       = join("", [for provider in google_iam_workload_identity_pool_provider.relay : "//iam.googleapis.com/${provider.name}"])
+        serviceAccount = join("", [for account in local.gke_pool == null ? [] : google_service_account.relay : account.email])
+        keySecret      = var.relay_identity.key_file ? "relay-google-key" : ""
       }
-    ])
-    }, local.account_token == null ? {} : {
-    # An API server that is not kubeadm's has another issuer, and so another audience of its tokens.
-    patches = [
-      for cluster in local.federation[*] : {
-        target = { kind = "ValidatingAdmissionPolicy", name = "tpu-functions-account-tokens" }
-        patch  = yamlencode([{ op = "replace", path = "/spec/variables/1/expression", value = "['${cluster.issuer}']" }])
-      }
-    ]
-    }, length(local.components) == 0 ? {} : {
-    components = [for name in local.components : "../../../components/${name}"]
-  }))
-}
-
-output "overlay" {
-  description = "An initial kustomize overlay for a folder of infra/kubernetes/overlays, which has `component` in its subfolder `deployed`."
-  value = yamlencode({
-    apiVersion = "kustomize.config.k8s.io/v1beta1"
-    kind       = "Kustomization"
-    resources  = ["../../base"]
-    components = concat(
-      ["deployed"],
-      length(local.users) == 0 ? [] : ["../../components/google-identities"],
-      var.relay_identity.workload_identity_federation == null ? [] : ["../../components/relay-workload-identity"],
-      var.relay_identity.key_file ? ["../../components/relay-key-secret"] : [],
-      local.gke_pool == null ? [] : ["../../components/relay-gke-workload-identity"],
-    )
-  })
+    }
+    tokenWriter = {
+      enabled = local.account_token != null
+      server  = join("", [for cluster in local.account_token[*] : cluster.server])
+      ca      = join("", [for cluster in local.account_token[*] : base64encode(cluster.ca_certificate)])
+      steps   = local.account_token == null ? [] : values(local.slugs)
+      # An API server that is not kubeadm's has another issuer, and so another audience of its tokens.
+      audience = join("", local.account_token == null ? [] : [for cluster in local.federation[*] : cluster.issuer])
+    }
+    # GKE has its own device plugin.
+  }, var.jobset_provider == "gke" ? { devicePlugin = { enabled = false } } : {}))
 }
 
 output "inject_token_user" {
@@ -142,7 +80,7 @@ output "slice_class" {
 }
 
 output "relay_settings" {
-  description = "The overlay's ConfigMap `relay`."
+  description = "The relay's settings in the cluster."
   value       = local.relay_settings
 }
 

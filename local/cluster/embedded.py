@@ -18,7 +18,6 @@ from local.base.ports import LOOPBACK, check_port
 from local.base.web import serve
 from local.cluster.credentials import ADMIN, Credentials, write_private
 from local.cluster.manifests import (
-    FOR_PODS,
     Manifest,
     read_manifests,
     read_webhook_configuration,
@@ -111,7 +110,7 @@ class EmbeddedCluster:
             check_port(self._port, "--port")
 
     async def start(self, stack: AsyncExitStack) -> None:
-        self._api.apply_manifests([*read_manifests(without=FOR_PODS), *self._manifests])
+        self._api.apply_manifests([*read_manifests(), *self._manifests])
         tls = self._credentials.ca.server_context(("localhost", LOOPBACK), self._clock.now())
         runner, port = await serve(
             self._api, host=LOOPBACK, port=self._port, tls=tls, admit=self._admit

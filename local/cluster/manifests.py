@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,30 +28,30 @@ JOBSET_CRD = f"{_CRDS}/jobsets.jobset.x-k8s.io"
 LWS_CRD = f"{_CRDS}/leaderworkersets.leaderworkerset.x-k8s.io"
 ALL_SLICES = "tpu-node-group"
 """With these slices, a run applies all manifests that runs can apply."""
-FOLDER = Path(__file__).resolve().parents[2] / "infra" / "kubernetes" / "base"
-FOR_PODS = frozenset({"device-plugin.yaml", "relay.yaml"})
-"""Files that are not applied: the relay is a process, and the simulated kubelets report the chips."""
+FOLDER = Path(__file__).resolve().parents[2] / "infra" / "chart" / "manifests"
+BASE = ("", "base")
+"""The folders that runs apply: the relay is a process, and the simulated kubelets report the chips."""
+WITH_PODS = (*BASE, "device-plugin", "priority", "relay")
+"""The folders of an installation with the chart's default values."""
 _FOR_JOBSETS = {
     "gke": ("jobsets", "workloads"),
     "tpu-node-group": ("jobsets", "workloads", "jobsets-node-groups"),
 }
-"""Components by kind of slice."""
+"""Folders by kind of slice."""
+_FIRST = {"Namespace": 0, "CustomResourceDefinition": 1}
+"""The kinds that others need, in the order of applying."""
 _TEMPLATES = {"template", "leaderTemplate", "workerTemplate"}
 """The fields of workloads with templates of objects."""
 INJECT_ENV, ADMIT_JOBS, TIE_PODS = "inject-env", "admit-jobs", "tie-pods"
-"""The components with webhook configurations."""
+"""The folders with webhook configurations."""
 _JOBSET_CRD = Path(__file__).parents[1] / "jobsets" / "crd.yaml"
 _LWS_CRD = Path(__file__).parents[1] / "jobsets" / "leader_worker_set.yaml"
 _KUEUE_CRDS = Path(__file__).parents[1] / "jobsets" / "kueue.yaml"
 
 
 def read_manifests_for_jobsets(slices: str) -> list[Manifest]:
-    """JobSet's CRD, in the form of its stand-in, and the components for JobSets with these slices."""
-    components = [FOLDER.parent / "components" / name for name in _FOR_JOBSETS[slices]]
-    found = [
-        document for component in components for document in _read_folder(component, without=())
-    ]
-    return [yaml.safe_load(_JOBSET_CRD.read_text()), *found]
+    """JobSet's CRD, in the form of its stand-in, and the manifests for JobSets with these slices."""
+    return [yaml.safe_load(_JOBSET_CRD.read_text()), *read_manifests(_FOR_JOBSETS[slices])]
 
 
 def read_leader_worker_set_crd() -> Manifest:
@@ -66,7 +66,7 @@ def read_labelled_manifests(slices: str) -> list[Manifest]:
     ``slices`` is the kind of slices of JobSets; empty if they get none.
     """
     more = read_manifests_for_jobsets(slices) if slices else []
-    return [_with_label(one) for one in (*read_manifests(without=FOR_PODS), *more)]
+    return [_with_label(one) for one in (*read_manifests(), *more)]
 
 
 def _with_label(manifest: Manifest) -> Manifest:
@@ -96,9 +96,9 @@ def read_definitions_for_examples() -> list[Manifest]:
     return list(yaml.safe_load_all(_KUEUE_CRDS.read_text()))
 
 
-def read_webhook_configuration(component: str = INJECT_ENV) -> Manifest:
-    """The configuration of a component's webhook."""
-    path = FOLDER.parent / "components" / component / "webhook.yaml"
+def read_webhook_configuration(folder: str = INJECT_ENV) -> Manifest:
+    """The configuration of a folder's webhook."""
+    path = FOLDER / folder / "webhook.yaml"
     configuration: Manifest = yaml.safe_load(path.read_text())
     return configuration
 
@@ -112,20 +112,16 @@ def read_labelled_webhook_configurations(url: str, ca_pem: str) -> list[Manifest
     return [_with_label(one) for one in found]
 
 
-def read_manifests(without: Collection[str] = ()) -> list[Manifest]:
-    """The documents of ``infra/kubernetes/base`` in the order of applying, without some files."""
-    return _read_folder(FOLDER, without)
-
-
-def _read_folder(folder: Path, without: Collection[str]) -> list[Manifest]:
-    names = yaml.safe_load((folder / "kustomization.yaml").read_text())["resources"]
-    return [
+def read_manifests(folders: Sequence[str] = BASE) -> list[Manifest]:
+    """The documents of folders in ``infra/chart/manifests``, in the order of applying."""
+    found = [
         document
-        for name in names
-        if name not in without
-        for document in yaml.safe_load_all((folder / name).read_text())
+        for folder in folders
+        for path in sorted((FOLDER / folder).glob("*.yaml"))
+        for document in yaml.safe_load_all(path.read_text())
         if document
     ]
+    return sorted(found, key=lambda one: _FIRST.get(one["kind"], len(_FIRST)))
 
 
 def collection_path(manifest: Manifest) -> str:

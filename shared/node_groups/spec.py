@@ -1,7 +1,7 @@
 """The fields of a TPUNodeGroup's spec (`SPEC`), and its name (`NAME`): what each may hold.
 
 `spec_rules` has the rules across fields and checks a spec; `node_group` builds the typed value of it.
-No other place states the fields: ``make pages`` renders infra/kubernetes/base/crd.yaml and
+No other place states the fields: ``make pages`` renders infra/chart/manifests/base/crd.yaml and
 docs/reference/tpunodegroup.md from these declarations. The functions check them again, because the
 CustomResourceDefinition of a cluster may be older than the functions, or an object older than a rule.
 

@@ -24,7 +24,7 @@ from webhook.settings import read_settings
 
 pytestmark = pytest.mark.processes
 
-DEPLOYMENT = ROOT / "infra" / "kubernetes" / "components" / "inject-env" / "deployment.yaml"
+DEPLOYMENT = ROOT / "infra" / "chart" / "manifests" / "inject-env" / "deployment.yaml"
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from tests.unit.webhook.workloads import (
     Manifest,
 )
 
-COMPONENT = Path(__file__).parents[2] / "infra" / "kubernetes" / "components" / "inject-env"
+COMPONENT = Path(__file__).parents[2] / "infra" / "chart" / "manifests" / "inject-env"
 OWN_MARK = "tpu-functions.dev/inject"
 
 

@@ -6,7 +6,6 @@ The settings and the users are those of docs/cluster-access.md, except for the U
 from __future__ import annotations
 
 import base64
-import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -30,12 +29,12 @@ from shared.ports.kubernetes.cluster import Cluster
 from shared.ports.kubernetes.connection import Connection
 from shared.triggers.routes import STEPS
 from tests.real.relay.waiting import until
+from tests.support.chart import apply
 from tests.support.loopback import Google, Issuer, MetadataServer, kubeconfig, open_loopback
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("access")]
 
 ROOT = Path(__file__).parents[2]
-KUBERNETES = ROOT / "infra" / "kubernetes"
 SNIPPETS = re.findall(
     r"^```\w*\n(.*?)^```$",
     (ROOT / "docs" / "cluster-access.md").read_text(),
@@ -53,7 +52,7 @@ def snippet(text: str) -> str:
 
 CONFIGURATION: dict[str, Any] = yaml.safe_load(snippet("claimMappings:"))
 FLAGS = snippet("--oidc-issuer-url").split()
-USERS: dict[str, str] = yaml.safe_load(snippet("data:\n"))["data"]
+USERS: dict[str, str] = yaml.safe_load(snippet("identity:\n"))["identity"]["users"]
 AUDIENCE = CONFIGURATION["jwt"][0]["issuer"]["audiences"][0]
 PREFIX = CONFIGURATION["jwt"][0]["claimMappings"]["username"]["prefix"]
 GOOGLES = CONFIGURATION["jwt"][0]["issuer"]["url"]
@@ -118,32 +117,8 @@ def served(
         metadata = MetadataServer(google)
         host = f"{LOOPBACK}:{loopback.serve(metadata)}"
         with open_own_control_plane(flags) as plane:
-            install(plane, folder)
+            apply(plane, {"identity": {"users": USERS}})
             yield Setup(request.param, plane, google, metadata, claims), host
-
-
-def install(plane: OwnControlPlane, folder: Path) -> None:
-    """Install the base and the component google-identities for the page's users."""
-    overlay = folder / "overlay"
-    overlay.mkdir()
-    component = KUBERNETES / "components" / "google-identities"
-    kustomization = {
-        "resources": [os.path.relpath(KUBERNETES / "base", overlay), "installation.yaml"],
-        "components": [os.path.relpath(component, overlay)],
-    }
-    installation = {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {
-            "name": "installation",
-            "annotations": {"config.kubernetes.io/local-config": "true"},
-        },
-        "data": USERS,
-    }
-    (overlay / "kustomization.yaml").write_text(yaml.safe_dump(kustomization))
-    (overlay / "installation.yaml").write_text(yaml.safe_dump(installation))
-    done = plane.run_kubectl("apply", "-k", str(overlay))
-    assert done.returncode == 0, done.stderr
 
 
 @pytest.fixture

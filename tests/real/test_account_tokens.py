@@ -22,8 +22,8 @@ from shared.ports.kubernetes.access_settings import AccountToken
 from shared.ports.kubernetes.cluster import Cluster
 from shared.ports.kubernetes.connection import Connection
 from tests.real.relay.waiting import until
+from tests.support.chart import MANIFESTS, TOKEN_WRITER, apply
 from tests.support.loopback import open_loopback
-from tests.support.overlays import KUBERNETES, write_overlay
 from tests.unit.relay.tokens.cluster import DENIED, POLICY
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("account tokens")]
@@ -36,7 +36,7 @@ POD = "/var/run/secrets/kubernetes.io/serviceaccount"
 
 @dataclass
 class Setup:
-    """A cluster with the component token-writer, and the secrets of two steps."""
+    """A cluster with the token-writer's objects, and the secrets of two steps."""
 
     plane: OwnControlPlane
     secrets: Secrets
@@ -57,17 +57,15 @@ class Setup:
 def setup(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Setup]:
     folder = tmp_path_factory.mktemp("tokens")
     with open_own_control_plane() as plane, open_loopback() as loopback:
-        overlay = write_overlay(folder / "overlay", "token-writer")
-        done = plane.run_kubectl("apply", "-k", str(overlay))
-        assert done.returncode == 0, done.stderr
+        apply(plane, TOKEN_WRITER)
         secrets = Secrets(VirtualClock(), "p")
         for step in STEPS:
             secrets.add(step, b"the token-writer has not run yet")
             secrets.grant("", step, "versions.list", "versions.add", "versions.destroy")
         endpoint = f"http://{LOOPBACK}:{loopback.serve(secrets)}"
         names = {step: f"projects/p/secrets/{step}" for step in STEPS}
-        # The component's own kubeconfig, with this machine's paths.
-        text = (KUBERNETES / "components" / "token-writer" / "kubeconfig").read_text()
+        # The token-writer's own kubeconfig, with this machine's paths.
+        text = (MANIFESTS / "token-writer" / "kubeconfig").read_text()
         text = text.replace("https://kubernetes.default.svc", plane.server)
         (folder / "kubeconfig").write_text(text.replace(POD, str(folder)))
         (folder / "ca.crt").write_text(plane.ca_pem)

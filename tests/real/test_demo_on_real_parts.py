@@ -335,7 +335,7 @@ def test_the_objects_of_a_killed_run_are_reported_and_deleted_by_clean(
 def test_a_cluster_with_an_installation_is_not_changed(
     tmp_path: Path, cluster: OwnControlPlane
 ) -> None:
-    installed = [f"--filename={MANIFESTS / name}" for name in ("namespace.yaml", "crd.yaml")]
+    installed = [f"--filename={MANIFESTS / name}" for name in ("namespace.yaml", "base/crd.yaml")]
     group = f"--filename={ROOT / 'examples' / 'tpu7x-2x2x2.yaml'}"
     _kubectl(cluster, "create", *installed)
     _kubectl(cluster, "wait", "--for=condition=Established", installed[1])

@@ -1,6 +1,6 @@
 """The webhook with a real API server: objects of kubectl and of controllers get their variables.
 
-The configuration is that of ``infra/kubernetes/components/inject-env``, but it names the server by URL
+The configuration is that of ``infra/chart/manifests/inject-env``, but it names the server by URL
 and CA instead of by a Service.
 """
 

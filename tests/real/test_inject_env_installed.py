@@ -1,4 +1,4 @@
-"""The webhook as it is installed, on a real control plane: overlay, certificate, Deployment, Service.
+"""The webhook as it is installed, on a real control plane: chart, certificate, Deployment, Service.
 
 The API server calls the Service by its name. There is no network of Pods here, so a proxy connects the
 API server to a process that runs the command of the Deployment's container.
@@ -33,7 +33,8 @@ from local.kube import CertificateAuthority
 from local.tests.real_parts import open_own_control_plane
 from tests.bundle.dockerfile import read_steps
 from tests.real.relay.waiting import until
-from tests.support.overlays import define_anything, write_overlay
+from tests.support.chart import apply as apply_chart
+from tests.support.chart import define_anything
 from webhook.settings import read_settings
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("inject-env-installed")]
@@ -42,7 +43,7 @@ ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples" / "workload"
 PAGE = ROOT / "docs" / "injection.md"
 NAMESPACE = "tpu-functions"
-NAMESPACES = ROOT / "infra" / "kubernetes" / "base" / "namespace.yaml"
+NAMESPACES = ROOT / "infra" / "chart" / "manifests" / "namespace.yaml"
 CONFIGURATION = "tpu-functions-inject-env"
 
 Document = dict[str, Any]
@@ -146,12 +147,13 @@ def read(plane: OwnControlPlane, *arguments: str) -> Any:
 # The certificate
 
 
-def issue_manually(plane: OwnControlPlane, overlay: Path) -> tuple[Path, ...]:
-    """Follow the page on injection without cert-manager, and return the created documents."""
-    done = run_block(plane, "openssl", overlay)
+def issue_manually(plane: OwnControlPlane, folder: Path) -> Document:
+    """Follow the page on injection with a certificate of one's own, and return the written values."""
+    done = run_block(plane, "openssl", folder)
     assert done.returncode == 0, done.stderr
-    assert not (overlay / "tls.key").exists()
-    return (overlay / "inject-env-ca.yaml",)
+    assert not (folder / "tls.key").exists()
+    values: Document = yaml.safe_load((folder / "inject-env.yaml").read_text())
+    return values
 
 
 def run_block(
@@ -323,22 +325,19 @@ def is_served(plane: OwnControlPlane, path: str) -> bool:
 @pytest.fixture(scope="module", params=["by hand", "cert-manager"])
 def installed(
     request: pytest.FixtureRequest, plane: OwnControlPlane, tmp_path_factory: pytest.TempPathFactory
-) -> Path:
-    """An applied overlay with the component; its certificate is issued manually or by cert-manager."""
-    overlay = tmp_path_factory.mktemp("overlay")
+) -> Document:
+    """The values of the applied chart; the certificate is issued manually or by cert-manager."""
     if request.param == "by hand":
-        made = issue_manually(plane, overlay)
-        documents = [yaml.safe_load(one.read_text()) for one in made]
-        write_overlay(overlay, "inject-env", "inject-env-ca", resources=documents)
-        kubectl(plane, "apply", "-k", str(overlay))
+        values = issue_manually(plane, tmp_path_factory.mktemp("issued"))
+        apply_chart(plane, values)
     else:
         request.getfixturevalue("cert_manager")
         kubectl(plane, "delete", "mutatingwebhookconfigurations", "--all")
         kubectl(plane, "delete", "secret", "inject-env-tls", "-n", NAMESPACE, "--ignore-not-found")
-        write_overlay(overlay, "inject-env", "inject-env-cert-manager")
-        kubectl(plane, "apply", "-k", str(overlay))
+        values = {"injectEnv": {"enabled": True, "certificate": "cert-manager"}}
+        apply_chart(plane, values)
         CertManager(plane).issue()
-    return overlay
+    return values
 
 
 @pytest.mark.usefixtures("installed")
@@ -374,9 +373,9 @@ def is_injected(plane: OwnControlPlane) -> bool:
 
 
 def test_the_overlay_can_be_applied_again_without_change_to_objects_or_ca(
-    installed: Path, plane: OwnControlPlane
+    installed: Document, plane: OwnControlPlane
 ) -> None:
-    result = kubectl(plane, "apply", "-k", str(installed)).splitlines()
+    result = apply_chart(plane, installed)
     # kubectl sends its selector each time, although it is unchanged.
     result.remove("poddisruptionbudget.policy/inject-env configured")
     assert [line for line in result if not line.endswith(" unchanged")] == []
@@ -459,17 +458,16 @@ def has_event(plane: OwnControlPlane, text: str) -> bool:
     return any(text in event["message"] for event in events)
 
 
-@pytest.mark.usefixtures("installed")
 def test_strict_mode_rejects_new_problems_and_lets_controllers_write_a_stored_workload(
-    plane: OwnControlPlane, services: ServiceNetwork, tmp_path: Path
+    installed: Document, plane: OwnControlPlane, services: ServiceNetwork, tmp_path: Path
 ) -> None:
     kubectl(plane, "set", "env", "deployment/inject-env", "INJECT_STRICT=false", "-n", NAMESPACE)
     with running(plane, tmp_path) as services.process_port:
         until(partial(is_injected, plane), "the API server calls the webhook")
         kubectl(plane, "create", "-f", "-", stdin=json.dumps(CONTRADICTORY))
     (block,) = (one for one in blocks_of(PAGE, "yaml") if "INJECT_STRICT" in one)
-    patch = yaml.safe_load(block)["patches"][0]["patch"]
-    kubectl(plane, "patch", "deployment", "inject-env", "-n", NAMESPACE, "--patch", patch)
+    of_page = yaml.safe_load(block)["injectEnv"]
+    apply_chart(plane, {"injectEnv": {**installed["injectEnv"], **of_page}})
     mismatched = (EXAMPLES / "injected.yaml").read_text().replace("replicas: 2", "replicas: 3")
     with running(plane, tmp_path) as services.process_port:
         until(partial(is_injected, plane), "the API server calls the webhook")

@@ -1,4 +1,4 @@
-"""Overlays of ``infra/kubernetes`` on a real control plane, and their effects."""
+"""The objects of the chart on a real control plane, by its values, and their effects."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from local.control_plane.plane import ControlPlane, OwnControlPlane
 from local.tests.real_parts import open_own_control_plane
 from shared.base.names import BOOTSTRAP_GROUP, FINALIZER, RESOURCE_NAME_LABEL
 from tests.real.relay.waiting import until
+from tests.support.chart import AUDIENCE, CHART, USERS, WITH_USERS, apply, define_anything
 from tests.support.guardrails import CASES, Case
 from tests.support.manifests import manifest
-from tests.support.overlays import EXAMPLE, NAMES, define_anything, write_overlay
-from tests.unit.infra.kubernetes.manifests import DOCUMENTS
+from tests.unit.infra.chart.manifests import DOCUMENTS
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("installation")]
 
@@ -32,6 +32,7 @@ DEFINITION = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{CRD}"
 POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
 MERGE_PATCH = "application/merge-patch+json"
 OWN = {"tpu-functions.dev/guardrails": "own"}
+EXAMPLE: Document = yaml.safe_load((CHART.parent / "values" / "example.yaml").read_text())
 MONITORED = [
     ("monitoring.googleapis.com", "PodMonitoring"),
     ("monitoring.googleapis.com", "Rules"),
@@ -49,17 +50,10 @@ def plane() -> Iterator[OwnControlPlane]:
 
 @pytest.fixture(scope="module")
 def installed(plane: OwnControlPlane) -> OwnControlPlane:
-    """The same control plane, with the example overlay applied."""
+    """The same control plane, with users, guardrails and Workload Identity Federation."""
     apply(plane, EXAMPLE)
     until(partial(is_served, plane, groups("default")), "groups are served")
     return plane
-
-
-def apply(plane: OwnControlPlane, folder: Path, *options: str) -> list[str]:
-    """Apply an overlay, and return kubectl's line for each object."""
-    result = plane.run_kubectl("apply", *options, "-k", str(folder))
-    assert (result.returncode, result.stderr) == (0, "")
-    return result.stdout.splitlines()
 
 
 def groups(namespace: str) -> str:
@@ -105,7 +99,7 @@ NO_LIMITS = (
 )
 
 
-# Overlays
+# Values
 
 
 def test_the_example_can_be_applied_to_a_new_cluster_and_again_without_change(
@@ -126,20 +120,29 @@ def monitoring(plane: OwnControlPlane) -> None:
 
 
 @pytest.mark.parametrize(
-    "components",
+    "values",
     [
-        ("relay-gke-workload-identity", "without-device-plugin", "monitoring-google"),
-        ("relay-key-secret", "control-plane-taint", "google-identities", "monitoring-prometheus"),
+        {
+            "identity": {
+                "google": {"serviceAccount": "relay@my-gcp-project.iam.gserviceaccount.com"}
+            },
+            "devicePlugin": {"enabled": False},
+            "monitoring": "google",
+        },
+        {
+            "identity": {"users": dict(USERS), "google": {"keySecret": "relay-google-key"}},
+            "pods": {"onControlPlane": True},
+            "monitoring": "prometheus",
+        },
     ],
-    ids="+".join,
+    ids=["google", "prometheus"],
 )
 @pytest.mark.usefixtures("monitoring")
-def test_components_are_accepted_and_can_be_applied_again_without_change(
-    installed: OwnControlPlane, components: tuple[str, ...], tmp_path: Path
+def test_objects_are_accepted_and_can_be_applied_again_without_change(
+    installed: OwnControlPlane, values: Document
 ) -> None:
-    overlay = write_overlay(tmp_path, *components)
-    apply(installed, overlay)
-    assert [line for line in apply(installed, overlay) if not line.endswith(" unchanged")] == []
+    apply(installed, values)
+    assert [line for line in apply(installed, values) if not line.endswith(" unchanged")] == []
     relay = "/apis/apps/v1/namespaces/tpu-functions/deployments/relay"
     template = installed.request("GET", relay)[1]["spec"]["template"]
     pod = {"metadata": {"name": "trial"}, "spec": template["spec"]}
@@ -173,7 +176,7 @@ def keep_ready(plane: OwnControlPlane, name: str) -> None:
 def test_the_relays_token_has_the_audience_and_the_subject_of_the_docs(
     installed: OwnControlPlane,
 ) -> None:
-    audience = NAMES["relay-audience"]
+    audience = AUDIENCE
     result = installed.run_kubectl(
         "create", "token", "relay", "-n", "tpu-functions", f"--audience={audience}"
     )
@@ -188,10 +191,8 @@ def test_the_relays_token_has_the_audience_and_the_subject_of_the_docs(
 
 
 @pytest.fixture(scope="module")
-def with_users(
-    installed: OwnControlPlane, tmp_path_factory: pytest.TempPathFactory
-) -> OwnControlPlane:
-    apply(installed, write_overlay(tmp_path_factory.mktemp("users"), "google-identities"))
+def with_users(installed: OwnControlPlane) -> OwnControlPlane:
+    apply(installed, WITH_USERS)
     return installed
 
 
@@ -218,7 +219,7 @@ def bootstrap_token(token_id: str) -> Document:
 def create_as(plane: OwnControlPlane, user: str, document: Document) -> str:
     """Create an object as a step's user, and return kubectl's stdout, or else its stderr."""
     stdin = json.dumps(document)
-    result = plane.run_kubectl("create", f"--as={NAMES[user]}", "-f", "-", stdin=stdin)
+    result = plane.run_kubectl("create", f"--as={USERS[user]}", "-f", "-", stdin=stdin)
     return result.stdout or result.stderr
 
 
@@ -244,7 +245,7 @@ def test_a_user_cannot_read_foreign_secrets_by_deleting_all(
     secrets = "/api/v1/namespaces/kube-system/secrets"
     foreign = {"metadata": {"name": "keys"}, "stringData": {"key": "private"}}
     with_users.request("POST", secrets, foreign)
-    user = f"--as={NAMES['tear-down']}"
+    user = f"--as={USERS['tear-down']}"
     result = with_users.run_kubectl("delete", user, f"--raw={secrets}{query}")
     assert result.stdout == ""
     assert result.stderr.startswith("Error from server (Forbidden): ")
@@ -461,7 +462,7 @@ def test_a_namespace_with_limits_can_be_deleted(installed: OwnControlPlane) -> N
 
 
 def test_an_upgrade_by_server_side_apply_takes_ownership_and_keeps_invalid_groups(
-    own_control_plane: OwnControlPlane, tmp_path: Path
+    own_control_plane: OwnControlPlane,
 ) -> None:
     """A group that only an older CRD accepted must still be deletable."""
     plane = own_control_plane
@@ -477,9 +478,8 @@ def test_an_upgrade_by_server_side_apply_takes_ownership_and_keeps_invalid_group
         lambda: plane.request("POST", groups("default"), invalid)[0] in (201, 409), "it is accepted"
     )
     before = plane.request("GET", f"{groups('default')}/odd")[1]
-    overlay = write_overlay(tmp_path)
     assert f"customresourcedefinition.apiextensions.k8s.io/{CRD} serverside-applied" in apply(
-        plane, overlay, "--server-side"
+        plane, {}, "--server-side"
     )
     until(lambda: "nodeCount" in dry_run(plane, "default", manifest(nodeCount=0)), "rules are new")
     path = f"{groups('default')}/odd"

@@ -28,7 +28,7 @@ from webhook.admit_job import AdmissionSettings, admit
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("jobsets")]
 
 ROOT = Path(__file__).parents[2]
-COMPONENT = ROOT / "infra" / "kubernetes" / "components" / "admit-jobs"
+COMPONENT = ROOT / "infra" / "chart" / "manifests" / "admit-jobs"
 EXAMPLES = sorted((ROOT / "examples").glob("jobset-v*.yaml"))
 JOB_KEY = "jobset.sigs.k8s.io/job-key"
 OPT_OUT = "tpu-provisioner.cloud.google.com/disable-autoprovisioning"

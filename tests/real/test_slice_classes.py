@@ -14,6 +14,7 @@ from local.control_plane.plane import OwnControlPlane
 from local.run.supervisor import read_slice_class
 from local.tests.real_parts import open_own_control_plane
 from tests.real.relay.waiting import until
+from tests.support.chart import apply
 from tests.support.class_specs import (
     CLASSES,
     INVALID,
@@ -23,7 +24,6 @@ from tests.support.class_specs import (
     Manifest,
     slice_class,
 )
-from tests.support.overlays import write_overlay
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("slice classes")]
 
@@ -36,12 +36,10 @@ STATUS: dict[str, Any] = {
 
 
 @pytest.fixture(scope="module")
-def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnControlPlane]:
-    """A new control plane with the component jobsets, whose CRD has no warnings."""
+def plane() -> Iterator[OwnControlPlane]:
+    """A new control plane with slices for JobSets, whose CRD has no warnings."""
     with open_own_control_plane() as started:
-        overlay = write_overlay(tmp_path_factory.mktemp("overlay"), "jobsets")
-        result = started.run_kubectl("apply", "-k", str(overlay))
-        assert (result.returncode, result.stderr) == (0, "")
+        apply(started, {"slices": {"workloads": "jobsets"}})
         until(partial(is_served, started), "classes are served")
         yield started
 

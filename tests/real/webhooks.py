@@ -27,7 +27,7 @@ class Served:
         self._ca_pem = ca_pem
 
     def configure(self, path: Path) -> dict[str, Any]:
-        """Return a webhook configuration of ``infra/kubernetes`` that names this server by URL."""
+        """Return a webhook configuration of the chart that names this server by URL."""
         configuration: dict[str, Any] = yaml.safe_load(path.read_text())
         bundle = base64.b64encode(self._ca_pem.encode()).decode()
         for one in configuration["webhooks"]:

@@ -1,63 +1,90 @@
-"""Overlays of ``infra/kubernetes`` for tests, as installations have them."""
+"""The chart of ``infra/chart``, rendered and installed by helm."""
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Mapping, Sequence
+import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
-KUBERNETES = Path(__file__).parents[2] / "infra" / "kubernetes"
-EXAMPLE = KUBERNETES / "overlays" / "example"
-COMPONENTS = sorted(path.name for path in (KUBERNETES / "components").iterdir())
-NAMES: Mapping[str, str] = {
-    **yaml.safe_load((EXAMPLE / "installation.yaml").read_text())["data"],
-    "relay": "relay@my-gcp-project.iam.gserviceaccount.com",
-    "provision-slice": "provision-slice@my-gcp-project.iam.gserviceaccount.com",
-    "release-slice": "release-slice@my-gcp-project.iam.gserviceaccount.com",
+from local.control_plane import helm
+from local.control_plane.plane import ControlPlane
+from shared.triggers.routes import SLICE_STEPS, STEPS
+
+Manifest = dict[str, Any]
+
+CHART = Path(__file__).parents[2] / "infra" / "chart"
+MANIFESTS = CHART / "manifests"
+HELM = helm.find(os.environ)
+needs_helm = pytest.mark.skipif(HELM is None, reason="there is no helm: make control-plane")
+NAMESPACE = "tpu-functions"
+PROJECT: Manifest = {"project": "my-gcp-project"}
+"""The only value that an installation needs."""
+USERS: Mapping[str, str] = {
+    name.replace(
+        "_", "-"
+    ): f"tpu-functions-{name.replace('_', '-')}@my-gcp-project.iam.gserviceaccount.com"
+    for name in (*STEPS, *SLICE_STEPS)
 }
-"""The names on Google Cloud that components need: those of the example overlay, and more."""
-
-INJECT_ENV_CA: Mapping[str, Any] = {
-    "apiVersion": "v1",
-    "kind": "ConfigMap",
-    "metadata": {
-        "name": "inject-env-ca",
-        "annotations": {"config.kubernetes.io/local-config": "true"},
-    },
-    "data": {"caBundle": "Q0E="},
+"""The user of each step with Google identities."""
+AUDIENCE = (
+    "//iam.googleapis.com/projects/123456789012/locations/global/workloadIdentityPools/clusters/"
+    "providers/my-cluster"
+)
+TOKEN_WRITER: Manifest = {
+    "tokenWriter": {
+        "enabled": True,
+        "server": "https://10.128.0.2:6443",
+        "ca": "Q0E=",
+        "steps": ["sweep", "label-node"],
+    }
 }
-"""The CA that the component inject-env puts into webhooks."""
+WITH_USERS: Manifest = {"identity": {"users": dict(USERS)}}
 
 
-def write_overlay(
-    folder: Path,
-    *components: str,
-    names: Mapping[str, str] = NAMES,
-    resources: Sequence[Mapping[str, Any]] = (INJECT_ENV_CA,),
-) -> Path:
-    """An overlay of the base with these components and ``resources``; its folder."""
-    installation = {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {
-            "name": "installation",
-            "annotations": {"config.kubernetes.io/local-config": "true"},
-        },
-        "data": dict(names),
-    }
-    kustomization = {
-        "resources": [os.path.relpath(KUBERNETES / "base", folder), "resources.yaml"],
-        "components": [
-            os.path.relpath(KUBERNETES / "components" / name, folder) for name in components
-        ],
-    }
-    folder.mkdir(exist_ok=True)
-    (folder / "resources.yaml").write_text(yaml.safe_dump_all([installation, *resources]))
-    (folder / "kustomization.yaml").write_text(yaml.safe_dump(kustomization))
-    return folder
+def run_helm(
+    *arguments: str,
+    values: Mapping[str, Any] | None = None,
+    plane: ControlPlane | None = None,
+    namespace: str = NAMESPACE,
+) -> subprocess.CompletedProcess[str]:
+    """Run helm; ``values`` are added to those of the chart."""
+    assert HELM is not None
+    given = [] if values is None else ["--values=-"]
+    return subprocess.run(
+        [str(HELM), *arguments, f"--namespace={namespace}", *given],
+        input=None if values is None else json.dumps(values),
+        env={**os.environ, "KUBECONFIG": str(plane.kubeconfig) if plane else os.devnull},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def template(values: Mapping[str, Any]) -> subprocess.CompletedProcess[str]:
+    """Render the chart for a project with more values."""
+    return run_helm("template", NAMESPACE, str(CHART), "--no-hooks", values={**PROJECT, **values})
+
+
+def render(values: Mapping[str, Any]) -> list[Manifest]:
+    """The objects of an installation for a project with more values."""
+    run = template(values)
+    assert (run.returncode, run.stderr) == (0, "")
+    return [document for document in yaml.safe_load_all(run.stdout) if document]
+
+
+def apply(plane: ControlPlane, values: Mapping[str, Any], *options: str) -> list[str]:
+    """Apply the rendered chart with its namespace, and return kubectl's line for each object."""
+    namespace = yaml.safe_load((MANIFESTS / "namespace.yaml").read_text())
+    text = json.dumps({"apiVersion": "v1", "kind": "List", "items": [namespace, *render(values)]})
+    result = plane.run_kubectl("apply", *options, "-f", "-", stdin=text)
+    assert (result.returncode, result.stderr) == (0, "")
+    return result.stdout.splitlines()
 
 
 def define_anything(group: str, kind: str) -> dict[str, Any]:

@@ -7,12 +7,12 @@ from typing import Any
 import yaml
 
 from tests.support.builders import merge
+from tests.support.chart import MANIFESTS
 from tests.support.jobset_objects import TEMPLATE as OBJECTS
-from tests.support.overlays import KUBERNETES
 
 Manifest = dict[str, Any]
 
-CLASS_CRD: Manifest = yaml.safe_load((KUBERNETES / "components/jobsets/class-crd.yaml").read_text())
+CLASS_CRD: Manifest = yaml.safe_load((MANIFESTS / "jobsets/class-crd.yaml").read_text())
 CLASSES = "/apis/tpu-functions.dev/v1alpha1/tpusliceclasses"
 IMAGE = "projects/p/global/images/family/ubuntu-accel"
 TEMPLATE: Manifest = {"spec": {"project": "my-project", "instanceConfig": {"image": IMAGE}}}

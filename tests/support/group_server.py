@@ -18,7 +18,7 @@ from tests.support.builders import DATA, merge
 Manifest = dict[str, Any]
 
 ROOT = Path(__file__).parents[2]
-CRD: Manifest = yaml.safe_load((ROOT / "infra/kubernetes/base/crd.yaml").read_text())
+CRD: Manifest = yaml.safe_load((ROOT / "infra/chart/manifests/base/crd.yaml").read_text())
 ROWS: Manifest = yaml.safe_load((DATA / "spec.yaml").read_text())
 NAMESPACE: Manifest = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default"}}
 GROUPS = "/apis/tpu.google.com/v1alpha1/namespaces/default/tpunodegroups"

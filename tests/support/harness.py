@@ -6,6 +6,7 @@ pool call the simulated servers directly. Each step has its identity and permiss
 
 from __future__ import annotations
 
+import base64
 import json
 import tempfile
 from collections import Counter
@@ -20,12 +21,12 @@ from random import Random
 from typing import Any, Protocol
 
 import yaml
-from jsonpatch import apply_patch
 
 from local import gce, gke, jobsets
 from local.base.clock import OffsetClock, VirtualClock
 from local.base.http import Application, Request, Response
 from local.cloud.simulation import PROJECT, PROJECT_NUMBER, Cluster, Options, Simulation
+from local.cluster.manifests import WITH_PODS, read_manifests
 from local.gce.inprocess import mount
 from local.vm.conversation import Bearer, Identity
 from local.vm.kubelet import KubeletBehaviour
@@ -34,6 +35,7 @@ from relay.changes.messages import Outbox
 from relay.changes.pending import OutgoingMessage
 from shared.frame.execution import Answer
 from shared.frame.step import Runtime, handle
+from shared.node_groups.bootstrap import KUBEADM_GROUP
 from shared.ports.errors import CallError
 from shared.ports.gce.clients import Clients
 from shared.ports.gke import GkeClient
@@ -46,21 +48,20 @@ from shared.triggers.routes import ROUTES, SLICE_STEPS, STEPS
 from tests.support import turns
 
 ROOT = Path(__file__).parents[2]
-COMPONENTS = ROOT / "infra" / "kubernetes" / "components"
-MANIFESTS = ROOT / "infra" / "kubernetes" / "base"
+MANIFESTS = ROOT / "infra" / "chart" / "manifests"
 JOBSET_MANIFESTS = (
     Path(jobsets.__file__).parent / "crd.yaml",
     Path(jobsets.__file__).parent / "leader_worker_set.yaml",
     Path(jobsets.__file__).parent / "provisioning_request.yaml",
-    COMPONENTS / "jobsets" / "class-crd.yaml",
-    COMPONENTS / "jobsets" / "class-policy.yaml",
-    COMPONENTS / "jobsets" / "request-policy.yaml",
-    COMPONENTS / "jobsets" / "roles.yaml",
-    COMPONENTS / "jobsets" / "relay.yaml",
-    COMPONENTS / "jobsets" / "ledger.yaml",
-    COMPONENTS / "jobsets-node-groups" / "roles.yaml",
-    COMPONENTS / "jobsets-node-groups" / "policy.yaml",
-    COMPONENTS / "workloads" / "roles.yaml",
+    MANIFESTS / "jobsets" / "class-crd.yaml",
+    MANIFESTS / "jobsets" / "class-policy.yaml",
+    MANIFESTS / "jobsets" / "request-policy.yaml",
+    MANIFESTS / "jobsets" / "roles.yaml",
+    MANIFESTS / "jobsets" / "relay.yaml",
+    MANIFESTS / "jobsets" / "ledger.yaml",
+    MANIFESTS / "jobsets-node-groups" / "roles.yaml",
+    MANIFESTS / "jobsets-node-groups" / "policy.yaml",
+    MANIFESTS / "workloads" / "roles.yaml",
 )
 """The CRDs of the stand-ins, and the permissions of the steps that create slices."""
 RESERVATION = f"projects/{PROJECT}/zones/us-central1-c/reservations/my-tpu-reservation"
@@ -184,36 +185,28 @@ class _Log:
 
 
 def manifests(*, external_approval: bool = False) -> list[dict[str, Any]]:
-    """The manifests of ``infra/kubernetes``, in an order in which they can be applied.
+    """The manifests of the chart with its default values, in an order in which they can be applied.
 
-    ``external_approval``: with the component ``join-approval-external``.
+    ``external_approval``: with ``joinApproval: external``.
     """
     documents: list[dict[str, Any]] = json.loads(_manifests_as_json())
     if external_approval:
-        component = MANIFESTS.parent / "components" / "join-approval-external"
-        (change,) = yaml.safe_load((component / "kustomization.yaml").read_text())["patches"]
         (policy,) = (
             document
             for document in documents
-            if document["kind"] == change["target"]["kind"]
-            and document["metadata"]["name"] == change["target"]["name"]
+            if document["kind"] == "ValidatingAdmissionPolicy"
+            and document["metadata"]["name"] == "tpu-functions-bootstrap-tokens"
         )
-        apply_patch(policy, yaml.safe_load(change["patch"]), in_place=True)
+        (groups,) = (one for one in policy["spec"]["variables"] if one["name"] == "groups")
+        kubeadms = base64.b64encode(KUBEADM_GROUP.encode()).decode()
+        groups["expression"] = groups["expression"].replace("]", f", '{kubeadms}']")
     return documents
 
 
 @cache
 def _manifests_as_json() -> str:
     """Read the files once: parsing YAML takes longer than many tests."""
-    names = yaml.safe_load((MANIFESTS / "kustomization.yaml").read_text())["resources"]
-    return json.dumps(
-        [
-            document
-            for name in names
-            for document in yaml.safe_load_all((MANIFESTS / name).read_text())
-            if document
-        ]
-    )
+    return json.dumps(read_manifests(WITH_PODS))
 
 
 @cache

@@ -40,8 +40,8 @@ PAGES: Mapping[str, Callable[[], str | Mapping[str, str]]] = {
     "docs/reference/tpusliceclass.md": sliceclass.render_page,
     "docs/scale.md": figures.render_parts,
     "docs/test-cloud.md": questions.render,
-    "infra/kubernetes/base/crd.yaml": crd.render,
-    "infra/kubernetes/components/jobsets/class-crd.yaml": sliceclass.render,
+    "infra/chart/manifests/base/crd.yaml": crd.render,
+    "infra/chart/manifests/jobsets/class-crd.yaml": sliceclass.render,
     "infra/terraform/README.md": terraform.render,
 }
 """What renders each page: the whole page, or its parts by name."""

@@ -1,4 +1,4 @@
-"""Render the spec of the CustomResourceDefinition, infra/kubernetes/base/crd.yaml.
+"""Render the spec of the CustomResourceDefinition, infra/chart/manifests/base/crd.yaml.
 
 The part of the file between two comments is written from `shared.node_groups.spec` and its rules; the
 names, columns and the status are written by hand.
@@ -19,7 +19,7 @@ from tools.pages.markdown import ROOT
 
 Schema = dict[str, Any]
 
-CRD = ROOT / "infra" / "kubernetes" / "base" / "crd.yaml"
+CRD = ROOT / "infra" / "chart" / "manifests" / "base" / "crd.yaml"
 _BEGIN = (
     "# rendered by make pages from shared/node_groups/spec.py and spec_rules.py: change those\n"
 )

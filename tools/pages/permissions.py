@@ -1,4 +1,4 @@
-"""The page `docs/reference/permissions.md`, from permissions.yaml and the Roles of infra/kubernetes."""
+"""The page `docs/reference/permissions.md`, from permissions.yaml and the chart's Roles."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from shared.triggers.routes import ROUTES, SLICE_STEPS
 from tools.pages.markdown import ROOT, render_table
 
 PERMISSIONS = ROOT / "infra" / "terraform" / "permissions.yaml"
-KUBERNETES = ROOT / "infra" / "kubernetes"
+MANIFESTS = ROOT / "infra" / "chart" / "manifests"
 ROLES = (
-    KUBERNETES / "base" / "rbac.yaml",
-    KUBERNETES / "base" / "joining.yaml",
-    KUBERNETES / "components" / "jobsets" / "relay.yaml",
-    KUBERNETES / "components" / "jobsets" / "roles.yaml",
-    KUBERNETES / "components" / "jobsets-node-groups" / "roles.yaml",
-    KUBERNETES / "components" / "workloads" / "roles.yaml",
-    KUBERNETES / "components" / "token-writer" / "permissions.yaml",
+    MANIFESTS / "base" / "rbac.yaml",
+    MANIFESTS / "base" / "joining.yaml",
+    MANIFESTS / "jobsets" / "relay.yaml",
+    MANIFESTS / "jobsets" / "roles.yaml",
+    MANIFESTS / "jobsets-node-groups" / "roles.yaml",
+    MANIFESTS / "workloads" / "roles.yaml",
+    MANIFESTS / "token-writer" / "permissions.yaml",
 )
 
 _HEAD = """\
@@ -96,7 +96,6 @@ _WHERE = {
     "vm_service_account": "the service accounts of the VMs",
     "subnetwork": "subnets of a Shared VPC",
     "node_service_account": "the service accounts of the Nodes",
-    "secrets": "the secret of each step's token",
 }
 _WHERE_OF_JOBSETS = {
     **_WHERE,
@@ -111,14 +110,14 @@ def render() -> str:
     narrow = render_table(("Limited by", "What"), list(_LIMITS))
     parts = [_HEAD, f"## How narrow they are on Google Cloud\n\n{narrow}", _NARROW]
     parts += ["## On Google Cloud\n", *_cloud(permissions), "\n## In the cluster\n"]
-    for name in (*(step.replace("_", "-") for step in ROUTES), "relay", "token-writer"):
+    for name in (*(step.replace("_", "-") for step in ROUTES), "relay"):
         parts.append(_roles(name))
     parts += [_JOINING, _roles("joining-vm")]
     return "\n".join([*parts, _NONE])
 
 
 def _cloud(permissions: dict[str, Any]) -> Iterator[str]:
-    for part in (*ROUTES, "relay", "token_writer"):
+    for part in (*ROUTES, "relay"):
         places = _WHERE_OF_JOBSETS if part in SLICE_STEPS else _WHERE
         rows = [
             (f"`{permission}`", where, reason)

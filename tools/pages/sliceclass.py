@@ -11,7 +11,7 @@ from tools.pages import crd, tpunodegroup
 from tools.pages.crd import Schema
 from tools.pages.markdown import ROOT
 
-CRD = ROOT / "infra" / "kubernetes" / "components" / "jobsets" / "class-crd.yaml"
+CRD = ROOT / "infra" / "chart" / "manifests" / "jobsets" / "class-crd.yaml"
 FROM_THE_POD = frozenset(
     {
         *("nodeCount", "minNodeCount", "topology", "targetSizePolicyMode"),

@@ -214,8 +214,8 @@ run "cluster_access_kubeconfig_secrets_with_workload_identity_federation" {
   }
 
   assert {
-    condition     = yamldecode(output.component).configMapGenerator[0].literals == ["relay-audience=//iam.googleapis.com/projects/123456789012/locations/global/workloadIdentityPools/tpu-functions/providers/cluster"] && output.inject_token_user == "system:serviceaccount:tpu-functions:inject-token"
-    error_message = "The ConfigMap installation must have the audience and no users."
+    condition     = yamldecode(output.values).identity.google.audience == "//iam.googleapis.com/projects/123456789012/locations/global/workloadIdentityPools/tpu-functions/providers/cluster" && length(yamldecode(output.values).identity.users) == 0 && output.inject_token_user == "system:serviceaccount:tpu-functions:inject-token"
+    error_message = "The values must have the audience and no users."
   }
 
   assert {
@@ -310,15 +310,15 @@ run "cluster_access_service_account_token" {
 
   assert {
     condition = (
-      yamldecode(output.component).components == ["../../../components/token-writer", "../../../components/jobsets", "../../../components/jobsets-node-groups"]
-      && yamldecode(output.component).configMapGenerator[2].literals[2] == "STEPS=approve-join,create-resources,inject-token,label-node,provision-slice,release-slice,report-leaks,sweep,tear-down"
-      && yamldecode(output.overlay).components == ["deployed", "../../components/relay-workload-identity"]
+      yamldecode(output.values).tokenWriter.enabled && yamldecode(output.values).slices.provider == "tpu-node-group"
+      && join(",", yamldecode(output.values).tokenWriter.steps) == "approve-join,create-resources,inject-token,label-node,provision-slice,release-slice,report-leaks,sweep,tear-down"
+      && length(yamldecode(output.values).identity.users) == 0 && yamldecode(output.values).identity.google.audience != ""
     )
-    error_message = "The overlay must have the token-writer with its settings, and no Google identities of the steps."
+    error_message = "The values must have the token-writer with its settings, and no Google identities of the steps."
   }
 
   assert {
-    condition     = yamldecode(yamldecode(output.component).patches[0].patch)[0].value == "['https://kubernetes.default.svc']"
+    condition     = yamldecode(output.values).tokenWriter.audience == "https://kubernetes.default.svc"
     error_message = "The policy must allow the audience of the API server, which is its issuer."
   }
 
@@ -349,18 +349,13 @@ run "cluster_access_google_access_token_with_gke_workload_identity" {
   }
 
   assert {
-    condition     = contains(yamldecode(output.component).configMapGenerator[0].literals, "relay=mocked@my-project.iam.gserviceaccount.com") && contains(yamldecode(output.component).configMapGenerator[0].literals, "tear-down=mocked@my-project.iam.gserviceaccount.com")
+    condition     = yamldecode(output.values).identity.google.serviceAccount == "mocked@my-project.iam.gserviceaccount.com" && yamldecode(output.values).identity.users.tear-down == "mocked@my-project.iam.gserviceaccount.com"
     error_message = "The ConfigMap installation must have e-mails without a prefix: GKE uses them as user names."
   }
 
   assert {
     condition     = google_service_account_iam_member.relay["gke-home.svc.id.goog"].member == "serviceAccount:gke-home.svc.id.goog[tpu-functions/relay]"
     error_message = "The ServiceAccount relay must be able to impersonate the relay's service account."
-  }
-
-  assert {
-    condition     = yamldecode(output.overlay).components == ["deployed", "../../components/google-identities", "../../components/relay-gke-workload-identity"]
-    error_message = "The overlay must have the components for these settings."
   }
 
   assert {
@@ -413,8 +408,8 @@ run "join_approval_external_permits_the_group_of_kubeadm" {
   }
 
   assert {
-    condition     = yamldecode(output.component).components == ["../../../components/join-approval-external"]
-    error_message = "The component join-approval-external must be listed: its policy permits tokens of kubeadm's group."
+    condition     = yamldecode(output.values).joinApproval == "external"
+    error_message = "The values must permit tokens of kubeadm's group."
   }
 }
 
@@ -425,8 +420,8 @@ run "no_resource_for_jobsets_is_planned_by_default" {
   }
 
   assert {
-    condition     = !contains(keys(yamldecode(output.component)), "components")
-    error_message = "Without jobset_provider, the overlay must have no components for JobSets."
+    condition     = yamldecode(output.values).slices.workloads == "none" && !contains(keys(yamldecode(output.values)), "devicePlugin")
+    error_message = "Without jobset_provider, workloads must get no slices."
   }
 }
 
@@ -487,13 +482,13 @@ run "jobset_provider_tpu_node_group" {
   }
 
   assert {
-    condition     = yamldecode(output.component).components == ["../../../components/jobsets", "../../../components/jobsets-node-groups", "../../../components/jobsets-google-identities"]
-    error_message = "The component must list the components of JobSets, with the identities last."
+    condition     = yamldecode(output.values).slices == { workloads = "jobsets", provider = "tpu-node-group" }
+    error_message = "The values must have the provider."
   }
 
   assert {
-    condition     = contains(yamldecode(output.component).configMapGenerator[0].literals, "provision-slice=gcp:mocked@my-project.iam.gserviceaccount.com")
-    error_message = "The ConfigMap installation must have the users of the two steps."
+    condition     = yamldecode(output.values).identity.users.provision-slice == "gcp:mocked@my-project.iam.gserviceaccount.com"
+    error_message = "The values must have the users of the two steps."
   }
 
   assert {
@@ -502,15 +497,15 @@ run "jobset_provider_tpu_node_group" {
   }
 }
 
-run "slice_workloads_adds_one_component" {
+run "slice_workloads_gives_slices_to_all_workloads" {
   variables {
     jobset_provider = "tpu-node-group"
     slice_workloads = true
   }
 
   assert {
-    condition     = yamldecode(output.component).components == ["../../../components/jobsets", "../../../components/workloads", "../../../components/jobsets-node-groups", "../../../components/jobsets-google-identities"]
-    error_message = "The component workloads must follow jobsets, and precede the identities."
+    condition     = yamldecode(output.values).slices.workloads == "all"
+    error_message = "With slice_workloads, all workloads must get slices."
   }
 
   assert {
@@ -604,8 +599,8 @@ run "jobset_provider_gke" {
   }
 
   assert {
-    condition     = yamldecode(output.component).components == ["../../../components/jobsets", "../../../components/without-device-plugin"]
-    error_message = "With gke, the component must list jobsets and without-device-plugin only."
+    condition     = yamldecode(output.values).slices == { workloads = "jobsets", provider = "gke" } && yamldecode(output.values).devicePlugin.enabled == false
+    error_message = "With gke, the values must have the provider and no device plugin."
   }
 
   assert {

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from local import jobsets
-from local.cluster.manifests import FOR_PODS, read_leader_worker_set_crd, read_manifests
+from local.cluster.manifests import read_leader_worker_set_crd, read_manifests
 from local.cluster.preflight import describe_version, find_obstacle
 from local.tests.jobsets.cluster import jobset
 from local.tests.product.small_cluster import (
@@ -95,7 +95,7 @@ def test_the_error_of_the_preflight_names_the_obstacle_and_the_remedy(
 
 
 def test_an_error_about_many_objects_names_six(tmp_path: Path) -> None:
-    manifests = read_manifests(without=FOR_PODS)
+    manifests = read_manifests()
     lines = find(tmp_path, *manifests)
     assert len(lines) == 1 + 6 + 1 + 1
     assert lines[7] == f"  and {len(manifests) - 6} more"

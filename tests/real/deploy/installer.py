@@ -12,12 +12,14 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 from local.control_plane.plane import ControlPlane
 from tests.real.deploy.outputs import KUBECONFIGS, PROJECT, Outputs
+from tests.support.chart import HELM
 
 ROOT = Path(__file__).parents[3]
 TOKEN = "ya29.a-secret-access-token"
@@ -70,6 +72,7 @@ class Ran:
         """Return the calls that change something in the cloud; `kubectl auth` only reads."""
         words = re.compile(
             r" (annotate|build|push|create|submit|publish|apply|destroy|enable|delete|add|"
+            r"upgrade|uninstall|"
             r"set-iam-policy)\b"
         )
         others = (call for call in self.calls if not call.startswith("kubectl auth "))
@@ -120,6 +123,7 @@ class Installer:
     terraform: list[Rule] = field(default_factory=list)
     kubectl: list[Rule] = field(default_factory=list)
     """Answers that replace the cluster's."""
+    helm: list[Rule] = field(default_factory=list)
     docker: list[Rule] = field(default_factory=list)
     sleep: list[Rule] = field(default_factory=list)
     """Waits that are skipped."""
@@ -166,6 +170,7 @@ class Installer:
                 *outputs,
             ],
             "kubectl": self.kubectl,
+            "helm": self.helm,
             "docker": self.docker,
             "sleep": self.sleep,
         }
@@ -183,7 +188,11 @@ class Installer:
                 "SECRETS": str(self.tree / "secrets"),
                 "STATE": str(kept),
                 "REAL": json.dumps(
-                    {"kubectl": str(self.plane.kubectl), "sleep": str(shutil.which("sleep"))}
+                    {
+                        "kubectl": str(self.plane.kubectl),
+                        "helm": str(HELM),
+                        "sleep": str(shutil.which("sleep")),
+                    }
                 ),
                 "CLOUDSDK_API_ENDPOINT_OVERRIDES_CLOUDRESOURCEMANAGER": self.permissions_url,
             },
@@ -213,7 +222,7 @@ def installer(
     script = (Path(__file__).parent / "stand_in.py").read_text()
     # Without site-packages it starts in less time, and a run starts it a hundred times.
     script = script.replace("#!/usr/bin/env python3", f"#!{sys.executable} -IS", 1)
-    for name in ("docker", "gcloud", "kubectl", "sleep", "terraform"):
+    for name in ("docker", "gcloud", "helm", "kubectl", "sleep", "terraform"):
         (tree / "bin" / name).write_text(script)
         (tree / "bin" / name).chmod(0o755)
     made = Installer(tree, plane, "", outputs)
@@ -256,19 +265,26 @@ def simulated_kubelet(plane: ControlPlane) -> Iterator[None]:
     plane.request("POST", "/api/v1/nodes", node)
     resources = {"cpu": "8", "memory": "32Gi", "pods": "100"}
     ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": ""}
-    status = {"status": {"capacity": resources, "allocatable": resources, "conditions": [ready]}}
     merge = "application/merge-patch+json"
-    plane.request("PATCH", "/api/v1/nodes/control-plane/status", status, merge)
     is_over = threading.Event()
 
     def exists(secret: str) -> bool:
         path = f"/api/v1/namespaces/tpu-functions/secrets/{secret}"
         return plane.request("GET", path)[0] == 200
 
+    def report() -> None:
+        """Without heartbeats, the Node controller taints the Node after 50 s, and evicts its Pods."""
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        conditions = [{**ready, "lastHeartbeatTime": now}]
+        status = {"capacity": resources, "allocatable": resources, "conditions": conditions}
+        plane.request("PATCH", "/api/v1/nodes/control-plane/status", {"status": status}, merge)
+        plane.request("PATCH", "/api/v1/nodes/control-plane", {"spec": {"taints": []}}, merge)
+
+    report()
+
     def simulate() -> None:
         while not is_over.wait(0.3):
-            # The Node controller taints a Node without heartbeats, and its Pods are evicted.
-            plane.request("PATCH", "/api/v1/nodes/control-plane", {"spec": {"taints": []}}, merge)
+            report()
             _, listed = plane.request("GET", "/api/v1/namespaces/tpu-functions/pods")
             for pod in listed["items"]:
                 path = f"/api/v1/namespaces/tpu-functions/pods/{pod['metadata']['name']}"

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,12 +34,14 @@ USERS = {name: f"gcp:{EMAILS[name]}" for name in sorted(ACCOUNTS)}
 USERS_WITH_JOBSETS = {name: f"gcp:{EMAILS[name]}" for name in sorted(ACCOUNTS_WITH_JOBSETS)}
 
 
+_NO_SLICES = {"workloads": "none", "provider": "tpu-node-group"}
+
+
 @dataclass(frozen=True)
 class Outputs:
     """Each field is an output, as ``terraform output -raw`` prints it."""
 
-    component: str
-    overlay: str
+    values: str
     inject_token_user: str
     authentication_configuration: str = ""
     """Empty if there is none."""
@@ -49,47 +51,32 @@ class Outputs:
     tool_environment: str = f"export PROJECTS='{PROJECT}'\nexport PUBSUB_PROJECT='{PROJECT}'\n"
 
 
-def _component(installation: Mapping[str, str], **more: Any) -> str:
-    """Return ``infra/kubernetes/overlays/CLUSTER/deployed`` without the images."""
-    settings = {
-        "name": "relay",
-        "namespace": "tpu-functions",
-        "behavior": "merge",
-        "literals": [f"PUBSUB_PROJECT={PROJECT}", "TOPIC_PREFIX=tpu-functions-"],
-    }
-    names = {
-        "name": "installation",
-        "literals": [f"{name}={value}" for name, value in installation.items()],
-        "options": {
-            "disableNameSuffixHash": True,
-            "annotations": {"config.kubernetes.io/local-config": "true"},
+def _values(users: Mapping[str, str], slices: Mapping[str, str] = _NO_SLICES, **more: Any) -> str:
+    """Return ``infra/values/CLUSTER.deployed.yaml`` without the images."""
+    values = {
+        "project": PROJECT,
+        "topicPrefix": "tpu-functions-",
+        "joinApproval": "approve_join",
+        "slices": dict(slices),
+        "identity": {
+            "users": dict(users),
+            "google": {"audience": "", "serviceAccount": "", "keySecret": ""},
         },
+        "tokenWriter": {"enabled": False, "server": "", "ca": "", "steps": [], "audience": ""},
     }
-    return _kustomization("Component", configMapGenerator=[names, settings], **more)
-
-
-def _overlay(components: Sequence[str]) -> str:
-    return _kustomization("Kustomization", resources=["../../base"], components=list(components))
-
-
-def _kustomization(kind: str, **fields: Any) -> str:
-    version = "v1alpha1" if kind == "Component" else "v1beta1"
-    api_version = f"kustomize.config.k8s.io/{version}"
-    return yaml.safe_dump({"apiVersion": api_version, "kind": kind, **fields})
+    return yaml.safe_dump({**values, **more})
 
 
 _ALLOWED = json.dumps(sorted(UNIQUE_IDS[name] for name in ACCOUNTS), separators=(",", ":"))
 
 KUBECONFIGS = Outputs(
-    component=_component({}),
-    overlay=_overlay(["deployed"]),
+    values=_values({}),
     inject_token_user="system:serviceaccount:tpu-functions:inject-token",
 )
 """Each function has a kubeconfig of a ServiceAccount of the cluster."""
 
 ID_TOKENS = Outputs(
-    component=_component(USERS),
-    overlay=_overlay(["deployed", "../../components/google-identities"]),
+    values=_values(USERS),
     inject_token_user=USERS["inject-token"],
     authentication_configuration=yaml.safe_dump(
         {
@@ -117,27 +104,17 @@ ID_TOKENS = Outputs(
 """Functions use Google's ID tokens, and the API server trusts Google."""
 
 JOBSETS = Outputs(
-    component=_component(
-        USERS_WITH_JOBSETS,
-        components=[
-            f"../../../components/{name}"
-            for name in ("jobsets", "jobsets-node-groups", "jobsets-google-identities")
-        ],
-    ),
-    overlay=ID_TOKENS.overlay,
+    values=_values(USERS_WITH_JOBSETS, {"workloads": "jobsets", "provider": "tpu-node-group"}),
     inject_token_user=USERS["inject-token"],
 )
 """Like `ID_TOKENS`, with TPUNodeGroups as the slices of JobSets."""
 
 POOLS = Outputs(
-    component=_component(
+    values=_values(
         USERS_WITH_JOBSETS,
-        components=[
-            f"../../../components/{name}"
-            for name in ("jobsets", "without-device-plugin", "jobsets-google-identities")
-        ],
+        {"workloads": "jobsets", "provider": "gke"},
+        devicePlugin={"enabled": False},
     ),
-    overlay=ID_TOKENS.overlay,
     inject_token_user=USERS["inject-token"],
 )
 """Like `ID_TOKENS`, with node pools of GKE for JobSets."""

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from local.control_plane.plane import OwnControlPlane
 from local.tests.real_parts import get_jobset_crd, open_own_control_plane
@@ -29,17 +28,17 @@ from tests.real.deploy.installer import (
 from tests.real.deploy.outputs import (
     BUILDER,
     JOBSETS,
-    POOLS,
     PROJECT,
     REPOSITORY,
     USERS_WITH_JOBSETS,
 )
+from tests.support.chart import TOKEN_WRITER, render
 from tests.support.manifests import manifest
 
 ROLLED_OUT = ("rollout status", "successfully rolled out", 0)
 """For a cluster whose Node has sent no heartbeats, so that its Pods are no longer ready."""
 GRANT = "gcloud projects add-iam-policy-binding my-gcp-project --member=user:me@example.com"
-OVERLAY = "infra/kubernetes/overlays/prod"
+VALUES = "infra/values"
 GONE = (
     "; if the cluster no longer exists, or never had tpu-functions: terraform -chdir=infra/terraform "
     "destroy -var-file=prod.tfvars (docs/install.md, A cluster that is gone)"
@@ -84,7 +83,7 @@ def shared_installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[In
 def installed(tmp_path: Path, shared_installation: Installer) -> Iterator[Installer]:
     """deploy.sh for an installation that several tests share, because they do not change it."""
     with installer(tmp_path, shared_installation.plane) as made:
-        shutil.copytree(shared_installation.tree / OVERLAY, made.tree / OVERLAY)
+        shutil.copytree(shared_installation.tree / VALUES, made.tree / VALUES, dirs_exist_ok=True)
         shutil.copy(shared_installation.tree / "state", made.tree)
         made.terraform = [HAS_STATE]
         yield made
@@ -118,16 +117,61 @@ def test_an_installation_succeeds_and_a_second_one_changes_only_the_image(
         assert state["cluster_identity"].split() == [uid]
         assert annotations["tpu-functions.dev/installation-id"] == state["installation_id"]
         deploy.terraform = [HAS_STATE]
+        first_versions = list_generations(deploy)
         second = deploy.run("--yes", "--images", "example.test/tpu:1", "prod")
         assert second.code == 0, second.output
-        changed = [
-            line
-            for line in second.output.splitlines()
-            if line.endswith((" created", " configured")) and "deployment.apps/relay" not in line
-        ]
-        assert changed == []
+        changed = {name for name, _ in list_generations(deploy) - first_versions}
+        assert changed == {"Deployment/relay"}
         assert not any("builds submit" in call for call in second.calls)
     assert image_of_the_relay(deploy) == "example.test/tpu/relay:1"
+
+
+def test_an_installation_by_kubectl_becomes_helms_without_its_old_settings(
+    deploy: Installer,
+) -> None:
+    """As kustomize left it: a ConfigMap with a hash in its name, and a patched variable."""
+    objects = render({})
+    for one in objects:
+        if one["kind"] == "Deployment":
+            (container,) = one["spec"]["template"]["spec"]["containers"]
+            container["env"] = [{"name": "OLD", "value": "1"}]
+            container["envFrom"] = [{"configMapRef": {"name": "relay-5f2b7k"}}]
+        if one["kind"] == "ConfigMap":
+            one["metadata"]["name"] = "relay-5f2b7k"
+    namespace = str(deploy.tree / "infra" / "chart" / "manifests" / "namespace.yaml")
+    deploy.plane.run_kubectl("apply", "-f", namespace)
+    listed = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
+    assert deploy.plane.run_kubectl("apply", "-f", "-", stdin=listed).returncode == 0
+    relay = "/apis/apps/v1/namespaces/tpu-functions/deployments/relay"
+    uid = deploy.plane.request("GET", relay)[1]["metadata"]["uid"]
+    deploy.terraform = [OLD_STATE]
+    with simulated_kubelet(deploy.plane):
+        ran = deploy.run("--yes", "--images", "example.test/tpu:1", "prod")
+        assert ran.code == 0, ran.output
+        assert "the objects that kubectl has applied become helm's\n" in ran.output
+        found = deploy.plane.request("GET", relay)[1]
+        (container,) = found["spec"]["template"]["spec"]["containers"]
+        assert (found["metadata"]["uid"], container.get("env")) == (uid, None)
+        assert container["envFrom"] == [{"configMapRef": {"name": "relay"}}]
+        settings = deploy.plane.run_kubectl(
+            *("get", "configmaps", "-n", "tpu-functions", "-o", "name"),
+            "--selector=app.kubernetes.io/component=relay",
+        )
+        assert settings.stdout == "configmap/relay\n"
+        deploy.terraform = [HAS_STATE]
+        again = deploy.run("--yes", "--images", "example.test/tpu:1", "prod")
+        assert again.code == 0, again.output
+        assert "become helm's" not in again.output
+
+
+def list_generations(deploy: Installer) -> set[tuple[str, str]]:
+    """Return what changes with the spec of an object, for all objects of the chart."""
+    kinds = "deployments,daemonsets,networkpolicies,clusterroles,validatingadmissionpolicies,crd,configmaps"
+    path = "{range .items[*]}{.kind}/{.metadata.name} {.metadata.generation}{.rules}{.data}{'\\n'}{end}"
+    listed = deploy.plane.run_kubectl(
+        *("get", kinds, "-A", "-l", OWN_LABEL, "-o", f"jsonpath={path}".replace("'", '"'))
+    )
+    return {(line.partition(" ")[0], line) for line in listed.stdout.splitlines()}
 
 
 def image_of_the_relay(deploy: Installer) -> str:
@@ -178,38 +222,20 @@ def test_images_are_named_by_tag_or_digest(
     assert ["+", "image:", shown] in changed
 
 
-def write_overlay(deploy: Installer, *components: str) -> None:
-    """Create the cluster's overlay with these components."""
-    overlay = deploy.tree / OVERLAY
-    overlay.mkdir()
-    kustomization = {"resources": ["../../base"], "components": components}
-    (overlay / "kustomization.yaml").write_text(json.dumps(kustomization))
+def write_user_values(deploy: Installer, **values: Any) -> None:
+    """Write the user's values of the cluster."""
+    (deploy.tree / VALUES).mkdir(exist_ok=True)
+    (deploy.tree / VALUES / "prod.yaml").write_text(json.dumps(values))
 
 
-@pytest.mark.parametrize(
-    "images, message",
-    [
-        pytest.param(
-            f"example.test/tpu/relay@{DIGESTS['relay']}",
-            f"{OVERLAY} includes inject-env, but no image is given for it: "
-            "add --images REPOSITORY/inject-env@sha256:...",
-            id="it has none",
-        ),
-        pytest.param(
-            "example.test/tpu:1",
-            f"{OVERLAY} has no image for inject-env: list its component before deployed in "
-            f"{OVERLAY}/kustomization.yaml",
-            id="it is listed after deployed",
-        ),
-    ],
-)
-def test_a_component_without_an_image_ends_the_run(
-    images: str, message: str, deploy: Installer
-) -> None:
-    write_overlay(deploy, "deployed", "../../components/inject-env")
-    ran = deploy.run("--yes", "--images", images, "prod")
+def test_a_deployment_without_an_image_ends_the_run(deploy: Installer) -> None:
+    write_user_values(deploy, injectEnv={"enabled": True})
+    ran = deploy.run("--yes", "--images", f"example.test/tpu/relay@{DIGESTS['relay']}", "prod")
     assert ran.code == 1
-    assert ran.output.endswith(f"deploy.sh: {message}\n")
+    assert ran.output.endswith(
+        "deploy.sh: inject-env is enabled, but no image is given for it: "
+        "add --images REPOSITORY/inject-env@sha256:...\n"
+    )
     assert deploy.plane.request("GET", "/api/v1/namespaces/tpu-functions")[0] == 404
 
 
@@ -255,7 +281,7 @@ def test_missing_pull_credentials_are_not_reported(case: str, read_only: Install
     assert ran.output.endswith("deploy.sh: not confirmed; nothing was changed\n")
 
 
-def test_a_created_overlay_uses_the_pull_secret(deploy: Installer) -> None:
+def test_all_pods_use_the_pull_secret(deploy: Installer) -> None:
     deploy.nodes_pull = False
     deploy.kubectl = [("get secret tpu-functions-images", "", 0)]
     with simulated_kubelet(deploy.plane):
@@ -266,16 +292,6 @@ def test_a_created_overlay_uses_the_pull_secret(deploy: Installer) -> None:
     assert spec["imagePullSecrets"] == [{"name": "tpu-functions-images"}]
 
 
-def test_a_pull_secret_that_the_overlay_does_not_use_is_reported(installed: Installer) -> None:
-    installed.nodes_pull = False
-    installed.kubectl = [("get secret tpu-functions-images", "", 0)]
-    ran = installed.run("prod", answer="n\n")
-    assert ran.output.endswith(
-        f"\n  - the Secret tpu-functions-images exists, but no component of {OVERLAY} uses it\n"
-        "      add ../../components/image-pull-secret as its last component\n"
-    )
-
-
 @pytest.mark.parametrize(
     "pulled, pods, why",
     [
@@ -284,8 +300,8 @@ def test_a_pull_secret_that_the_overlay_does_not_use_is_reported(installed: Inst
         pytest.param(
             "",
             "Unschedulable",
-            "no Node can run its Pod. If all Nodes are control planes or TPU VMs, list the component "
-            f"control-plane-taint last in {OVERLAY}/kustomization.yaml",
+            "no Node can run its Pod. If all Nodes are control planes or TPU VMs, set "
+            "pods.onControlPlane: true in infra/values/prod.yaml",
             id="no Node",
         ),
     ],
@@ -317,8 +333,8 @@ def test_a_dry_run_changes_nothing(read_only: Installer) -> None:
     assert ran.code == 0, ran.output
     assert ran.changing_calls() == []
     assert any("plan -input=false" in call for call in ran.calls)
-    assert "infra/kubernetes/overlays/prod would be created" in ran.output
-    assert not (read_only.tree / "infra/kubernetes/overlays/prod").exists()
+    assert "the chart would be installed with values from Terraform's outputs" in ran.output
+    assert [path.name for path in (read_only.tree / VALUES).iterdir()] == ["example.yaml"]
 
 
 def test_all_problems_are_reported_together_with_their_solutions(read_only: Installer) -> None:
@@ -524,17 +540,14 @@ def test_a_jobset_provider_without_jobset_in_the_cluster_is_a_problem(read_only:
     assert "JobSet is not installed" not in read_only.run("prod").output
 
 
-def test_injection_on_a_cluster_that_is_too_old_is_a_problem(read_only: Installer) -> None:
-    write_overlay(read_only, "../../components/inject-env", "deployed")
-    read_only.kubectl = [("get --raw /version", '{"major": "1", "minor": "27"}', 0)]
+def test_a_cluster_without_admission_policies_is_a_problem(read_only: Installer) -> None:
+    read_only.kubectl = [("get --raw /version", '{"major": "1", "minor": "29+"}', 0)]
     ran = read_only.run("prod")
     assert ran.code == 1
     assert ran.output.partition("deploy.sh: ")[2] == (
         "1 problem(s); nothing was changed\n"
-        "\n  - Kubernetes 1.27 does not number the Pods of StatefulSets, so inject-env would give them no "
-        "TPU_WORKER_ID\n"
-        "      upgrade the cluster to 1.28 or newer, or remove inject-env from "
-        f"{OVERLAY}/kustomization.yaml (docs/injection.md)\n"
+        "\n  - Kubernetes 1.29 has no ValidatingAdmissionPolicies, which restrict permissions on Secrets "
+        "and Nodes\n      upgrade the cluster to 1.30 or newer\n"
     )
 
 
@@ -547,7 +560,6 @@ def test_the_steps_of_jobsets_get_their_permissions_in_the_cluster(
         with simulated_kubelet(deploy.plane):
             ran = deploy.run("--yes", "--images", "example.test/tpu:1", "prod")
     assert ran.code == 0, ran.output
-    assert "configmap/jobsets created" in ran.output
     assert "configmap/kubectl-tng created" in ran.output
     for name in ("provision-slice", "release-slice"):
         user = USERS_WITH_JOBSETS[name]
@@ -662,10 +674,11 @@ def test_all_missing_tools_are_reported_together(read_only: Installer) -> None:
     ran = read_only.run("prod", path=os.fspath(bare))
     assert ran.code == 1
     assert ran.output == (
-        "deploy.sh: 3 problem(s); nothing was changed\n"
+        "deploy.sh: 4 problem(s); nothing was changed\n"
         "\n  - gcloud is not installed\n      install gcloud, and put it on PATH\n"
         "\n  - terraform is not installed\n      install terraform, and put it on PATH\n"
         "\n  - kubectl is not installed\n      install kubectl, and put it on PATH\n"
+        "\n  - helm is not installed\n      install helm, and put it on PATH\n"
     )
 
 
@@ -899,23 +912,6 @@ def test_destroy_checks_only_the_permissions_that_it_needs(read_only: Installer)
     assert re.findall(r"you lack (\S+)", rejected.output) == ["pubsub.topics.delete"]
 
 
-def test_destroy_is_rejected_without_a_complete_overlay(
-    installed: Installer,
-) -> None:
-    (installed.tree / OVERLAY / "deployed" / "kustomization.yaml").unlink()
-    incomplete = installed.run("--destroy", "--yes", "prod")
-    shutil.rmtree(installed.tree / OVERLAY)
-    absent = installed.run("--destroy", "--yes", "prod")
-    assert (incomplete.code, absent.code) == (1, 1)
-    assert f"  - {OVERLAY} cannot be rendered: " in incomplete.output
-    assert f"  - {OVERLAY} does not exist, but tpu-functions is in the cluster\n" in absent.output
-    for ran in (incomplete, absent):
-        assert ran.output.endswith(
-            "\n      restore it from version control, or create it again: ./deploy.sh prod\n"
-        )
-        assert ran.changing_calls() == []
-
-
 def test_a_dry_run_shows_what_the_run_would_change_in_the_cluster(installed: Installer) -> None:
     same = installed.run("--dry-run", "--images", "example.test/tpu:1", "prod")
     assert same.code == 0, same.output
@@ -930,40 +926,12 @@ def test_a_dry_run_shows_what_the_run_would_change_in_the_cluster(installed: Ins
     other = installed.run("--dry-run", "--images", "example.test/tpu:2", "prod")
     assert other.code == 0, other.output
     changed = [line.split() for line in other.output.splitlines() if re.match(r"[-+] ", line)]
-    assert ["-", "image:", "example.test/tpu/relay:1"] in changed
-    assert ["+", "image:", "example.test/tpu/relay:2"] in changed
-    overlays = installed.tree / OVERLAY
-    assert sorted(path.name for path in overlays.parent.iterdir()) == ["example", "prod"]
-    written = (overlays / "deployed" / "kustomization.yaml").read_text()
-    assert 'newTag: "1"' in written
-
-
-def test_no_policies_are_applied_to_a_cluster_without_admission_policies(deploy: Installer) -> None:
-    deploy.kubectl = [("get --raw /version", '{"major": "1", "minor": "29+"}', 0)]
-    with simulated_kubelet(deploy.plane):
-        ran = deploy.run("--yes", "--images", "example.test/tpu:1", "prod")
-    assert ran.code == 0, ran.output
-    assert (
-        "Kubernetes 1.29 has no ValidatingAdmissionPolicies: "
-        "permissions on Secrets and Nodes are not restricted (SECURITY.md)\n"
-    ) in ran.output
-    policies = "validatingadmissionpolicies,validatingadmissionpolicybindings"
-    found = deploy.plane.run_kubectl("get", policies, "-l", OWN_LABEL, "-o", "name")
-    assert found.stdout == ""
-
-
-def test_no_policies_of_terraforms_components_are_applied_to_a_cluster_without_admission_policies(
-    installed: Installer,
-) -> None:
-    installed.outputs = JOBSETS
-    shown = {}
-    for minor in ("29", "30"):
-        installed.kubectl = [("get --raw /version", f'{{"major": "1", "minor": "{minor}"}}', 0)]
-        ran = installed.run("--dry-run", "--images", "example.test/tpu:1", "prod")
-        assert ran.code == 0, ran.output
-        shown[minor] = set(re.findall(r"^\+  name: (\S+)$", ran.output, re.M))
-    assert shown["30"] - shown["29"] == {"tpu-functions-slices", "tpu-functions-slice-classes"}
-    assert {"jobsets", "tpu-functions-release-slice-node-groups"} <= shown["29"]
+    assert changed == [
+        ["-", "image:", "example.test/tpu/relay:1"],
+        ["+", "image:", "example.test/tpu/relay:2"],
+    ]
+    written = (installed.tree / VALUES / "prod.deployed.yaml").read_text()
+    assert 'relay: "example.test/tpu/relay:1"' in written
 
 
 GKE_VERSION = '{"major": "1", "minor": "33", "gitVersion": "v1.33.4-gke.1134000"}'
@@ -980,21 +948,6 @@ def test_a_cluster_of_gke_keeps_its_own_device_plugin(deploy: Installer) -> None
     found = deploy.plane.run_kubectl("get", kinds, "-A", "-l", OWN_LABEL, "-o", "name").stdout
     assert "relay" in found
     assert "device-plugin" not in found
-
-
-@pytest.mark.parametrize("named_by", ["the overlay", "Terraform", "none"])
-def test_without_device_plugin_is_not_added_twice_on_gke(
-    named_by: str, installed: Installer
-) -> None:
-    installed.outputs = POOLS if named_by == "Terraform" else JOBSETS
-    if named_by == "the overlay":
-        path = installed.tree / OVERLAY / "kustomization.yaml"
-        overlay = yaml.safe_load(path.read_text())
-        overlay["components"].append("../../components/without-device-plugin")
-        path.write_text(yaml.safe_dump(overlay))
-    installed.kubectl = [("get --raw /version", GKE_VERSION, 0)]
-    ran = installed.run("--dry-run", "--images", "example.test/tpu:1", "prod")
-    assert ran.code == 0, ran.output
 
 
 @pytest.mark.parametrize(
@@ -1022,7 +975,8 @@ def test_a_warning_says_that_groups_get_no_nodes_on_gke_without_node_pools(
 
 
 def test_a_webhook_without_its_certificate_ends_the_run(deploy: Installer) -> None:
-    write_overlay(deploy, "../../components/inject-env", "deployed")
+    ca = {"certificate": "secret", "caBundle": "Q0E="}
+    write_user_values(deploy, injectEnv={"enabled": True, **ca})
     deploy.kubectl = [("rollout status deployment/inject-env", "error: timed out waiting", 1)]
     with simulated_kubelet(deploy.plane):
         ran = deploy.run("--yes", "--images", "example.test/tpu:1", "prod")
@@ -1040,7 +994,7 @@ def test_a_webhook_without_its_certificate_ends_the_run(deploy: Installer) -> No
 
 
 def test_a_token_writer_that_has_not_written_all_tokens_ends_the_run(deploy: Installer) -> None:
-    write_overlay(deploy, "../../components/token-writer", "deployed")
+    write_user_values(deploy, **TOKEN_WRITER)
     late = "rollout status deployment/token-writer --timeout=600s"
     deploy.kubectl = [(late, "error: timed out waiting", 1)]
     with simulated_kubelet(deploy.plane):
@@ -1083,21 +1037,21 @@ def test_destroy_is_rejected_until_no_group_exists_and_can_be_repeated_after_an_
     assert deploy.run("--destroy", "--yes", "prod").code == 1
     namespace = "/api/v1/namespaces/tpu-functions"
     assert deploy.plane.request("GET", f"{namespace}/serviceaccounts/sweep")[0] == 200
-    deploy.kubectl, deploy.terraform = [("^#1 delete", "error: EOF", 1)], [HAS_STATE]
+    deploy.helm, deploy.terraform = [("^#1 uninstall", "error: EOF", 1)], [HAS_STATE]
     failed = deploy.run("--destroy", "--yes", "prod")
     assert failed.code == 1
     annotate, apply, *_ = failed.changing_calls()
     assert annotate.endswith(" annotate namespace kube-system tpu-functions.dev/installation-id-")
     assert re.match(r"terraform \S+ apply -input=false \S+/plan$", apply)
-    deploy.kubectl, deploy.terraform = [], [("state list", "", 0)]
+    deploy.helm, deploy.terraform = [], [("state list", "", 0)]
     limits = {"metadata": {"name": "tpu-guardrails", "labels": dict([OWN_LABEL.split("=")])}}
     deploy.plane.request("POST", "/api/v1/namespaces/default/configmaps", limits)
     with simulated_kubelet(deploy.plane):
         destroyed = deploy.run("--destroy", "--yes", "prod")
     assert destroyed.code == 0, destroyed.output
     assert destroyed.output.endswith(
-        f"\n== Uninstalled. {OVERLAY} and infra/terraform/prod.tfvars remain.\n"
-        "These objects remain in the cluster, because the overlay does not have them; "
+        "\n== Uninstalled. infra/terraform/prod.tfvars and infra/values remain.\n"
+        "These objects remain in the cluster, because the chart does not have them; "
         "delete what is not needed:\n"
         "ConfigMap default/tpu-guardrails\n"
     )
@@ -1120,7 +1074,7 @@ def test_destroy_shows_the_deletions_before_it_asks_for_confirmation(installed: 
     assert ran.code == 1
     assert ran.output.endswith(
         "\n== Google Cloud\nPlan: 0 to add, 0 to change, 7 to destroy.\n\n== Cluster\n"
-        f"then all objects of {OVERLAY} are deleted from tests\n"
+        "then all objects of the chart are deleted from tests\n"
         "deploy.sh: not confirmed; nothing was changed\n"
     )
     assert ran.changing_calls() == []

@@ -18,9 +18,9 @@ from tests.real.relay.messages import Subscriptions, open_subscriptions
 from tests.real.relay.process import RelayProcess, request_token, run_relay, write_kubeconfig
 from tests.real.relay.proxy import Proxy, open_proxy
 from tests.real.relay.waiting import until
+from tests.support.chart import apply
 from tests.support.manifests import manifest
 
-INSTALLATION = str(Path(__file__).parents[3] / "infra" / "kubernetes")
 GROUPS = "/apis/tpu.google.com/v1alpha1/namespaces/default/tpunodegroups"
 NODES = "/api/v1/nodes"
 MERGE_PATCH = "application/merge-patch+json"
@@ -101,8 +101,7 @@ def group_with_resources(name: str) -> dict[str, Any]:
 def installed_plane() -> Iterator[OwnControlPlane]:
     """A control plane with the manifests applied; each test reverts its changes."""
     with open_own_control_plane() as plane:
-        result = plane.run_kubectl("apply", "-k", INSTALLATION)
-        assert result.returncode == 0, result.stderr
+        apply(plane, {})
         until(lambda: plane.request("GET", GROUPS)[0] == 200, "groups are served")
         yield plane
 

@@ -16,9 +16,10 @@ from shared.base.slice_names import job_key
 from shared.slices.kinds.jobset import EXCLUSIVE_TOPOLOGY
 from shared.slices.units import OPT_OUT
 from tests.real.relay.conftest import MERGE_PATCH, RelaySetup
-from tests.real.relay.manifests import COMPONENTS, JOBSETS, MANIFESTS
+from tests.real.relay.manifests import JOBSETS, MANIFESTS
 from tests.real.relay.process import RelayProcess, request_token, run_relay, write_kubeconfig
 from tests.real.relay.waiting import until
+from tests.support import chart
 from tests.support.harness import ROOT
 from tests.support.manifests import manifest
 
@@ -58,7 +59,7 @@ def test_the_template_of_slices_is_kept_when_the_manifests_are_applied_again(
         r"^kubectl (.*patch configmap jobsets.*jobset-template.yaml)$", page, re.M
     )
     _kubectl(setup.plane, *command.replace("=examples", f"={ROOT}/examples").split())
-    options = str(COMPONENTS / "jobsets" / "options.yaml")
+    options = str(chart.MANIFESTS / "jobsets" / "options.yaml")
     for _ in range(2):
         _kubectl(setup.plane, "apply", "-f", options)
     path = "/api/v1/namespaces/tpu-functions/configmaps/jobsets"

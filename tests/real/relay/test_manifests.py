@@ -1,4 +1,4 @@
-"""``kubectl apply -k infra/kubernetes`` on a new cluster, and later upgrades and deletion."""
+"""The objects of the chart on a new cluster, and later upgrades and deletion, by kubectl alone."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import json
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,17 +16,25 @@ from local.control_plane.plane import OwnControlPlane
 from local.tests.real_parts import open_own_control_plane
 from shared.base.names import BOOTSTRAP_GROUP, FINALIZER
 from tests.real.relay.waiting import until
+from tests.support.chart import render
 from tests.support.harness import manifests
 from tests.support.manifests import manifest
 from tests.support.signing_requests import kubelets, pem
 from tests.support.signing_requests import manifest as signing_request
+from tests.unit.infra.chart.manifests import DOCUMENTS
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("manifests")]
 
-INSTALLATION = str(Path(__file__).parents[3] / "infra" / "kubernetes")
 CRD = "tpunodegroups.tpu.google.com"
 DEFINITION = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{CRD}"
 GROUPS = "/apis/tpu.google.com/v1alpha1/namespaces/default/tpunodegroups"
+
+
+def kubectl(plane: OwnControlPlane, verb: str, *options: str) -> subprocess.CompletedProcess[str]:
+    """Apply or delete all objects of the chart with its namespace."""
+    items = [DOCUMENTS[0], *render({})]
+    stdin = json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
+    return plane.run_kubectl(verb, "-f", "-", *options, stdin=stdin)
 
 
 @dataclass(frozen=True)
@@ -41,7 +48,7 @@ class Installed:
 @pytest.fixture(scope="module")
 def installed() -> Iterator[Installed]:
     with open_own_control_plane() as plane:
-        yield Installed(plane, plane.run_kubectl("apply", "-k", INSTALLATION))
+        yield Installed(plane, kubectl(plane, "apply"))
 
 
 def test_all_objects_are_created_without_warnings(installed: Installed) -> None:
@@ -113,7 +120,7 @@ def test_an_upgrade_of_the_crd_keeps_the_groups_and_adds_its_fields(
     until(lambda: _conditions(own_control_plane).get("Established") == "True", "is established")
     until(lambda: own_control_plane.request("GET", GROUPS)[0] == 200, "is served")
     _, before = own_control_plane.request("POST", GROUPS, manifest("older"))
-    upgraded = own_control_plane.run_kubectl("apply", "-k", INSTALLATION)
+    upgraded = kubectl(own_control_plane, "apply")
     assert (upgraded.returncode, upgraded.stderr) == (0, "")
     assert f"{CRD} configured" in upgraded.stdout
     assert own_control_plane.request("GET", f"{GROUPS}/older")[1] == before
@@ -124,9 +131,9 @@ def test_an_upgrade_of_the_crd_keeps_the_groups_and_adds_its_fields(
 
 def test_the_deletion_leaves_no_objects(own_control_plane: OwnControlPlane) -> None:
     before = _list_objects(own_control_plane)
-    own_control_plane.run_kubectl("apply", "-k", INSTALLATION)
+    kubectl(own_control_plane, "apply")
     assert len(_list_objects(own_control_plane)) > len(before)
-    removed = own_control_plane.run_kubectl("delete", "-k", INSTALLATION, "--timeout=100s")
+    removed = kubectl(own_control_plane, "delete", "--timeout=100s")
     assert (removed.returncode, removed.stderr) == (0, "")
     until(lambda: _list_objects(own_control_plane) <= before, "all objects are deleted")
 
@@ -135,17 +142,17 @@ def test_an_installation_deleted_before_its_groups_can_be_applied_again_to_delet
     own_control_plane: OwnControlPlane,
 ) -> None:
     """The finalizer keeps a group, and so the CRD, until ``tear_down`` has its permissions."""
-    own_control_plane.run_kubectl("apply", "-k", INSTALLATION)
+    kubectl(own_control_plane, "apply")
     until(lambda: own_control_plane.request("GET", GROUPS)[0] == 200, "is served")
     held = manifest("held")
     held["metadata"]["finalizers"] = [FINALIZER]
     own_control_plane.request("POST", GROUPS, held)
-    own_control_plane.run_kubectl("delete", "-k", INSTALLATION, "--wait=false")
+    kubectl(own_control_plane, "delete", "--wait=false")
     until(lambda: _conditions(own_control_plane).get("Terminating") == "True", "is terminating")
     until(lambda: _is_being_deleted(own_control_plane, "held"), "the group is being deleted")
     namespace = "/api/v1/namespaces/tpu-functions"
     until(lambda: own_control_plane.request("GET", namespace)[0] == 404, "the namespace is deleted")
-    again = own_control_plane.run_kubectl("apply", "-k", INSTALLATION)
+    again = kubectl(own_control_plane, "apply")
     assert again.returncode == 0, again.stderr
     as_tear_down = ("--as=system:serviceaccount:tpu-functions:tear-down", "-n", "default")
     remove_finalizer = (

@@ -16,7 +16,6 @@ from local.tests.real_parts import get_jobset_crd
 from relay.kinds import KINDS
 from tests.real.relay.conftest import (
     GROUPS,
-    INSTALLATION,
     group_with_resources,
     resource_name,
 )
@@ -24,6 +23,7 @@ from tests.real.relay.manifests import JOBSETS, MANIFESTS
 from tests.real.relay.messages import Subscriptions, open_subscriptions
 from tests.real.relay.process import RelayProcess, request_token, run_relay, write_kubeconfig
 from tests.real.relay.waiting import until
+from tests.support.chart import apply
 from tools.scale import figures
 from tools.scale.foreign_nodes import STATUS_EVERY_S, open_foreign_nodes
 
@@ -47,7 +47,7 @@ OUR_NODE = f"{resource_name(GROUP)}-ab12"
 def test_the_relay_needs_little_memory_and_publishes_nothing_about_a_thousand_foreign_nodes(
     own_control_plane: OwnControlPlane, tmp_path: Path, print_figure: Callable[[str], None]
 ) -> None:
-    own_control_plane.run_kubectl("apply", "-k", INSTALLATION)
+    apply(own_control_plane, {})
     files = [argument for path in (*MANIFESTS, get_jobset_crd()) for argument in ("-f", str(path))]
     own_control_plane.run_kubectl("apply", "--server-side", *files)
     until(lambda: _is_served(own_control_plane, GROUPS), "groups are served")

@@ -28,18 +28,18 @@ NOT_RUN = {
     ".venv/bin/python": "needs a cluster; test_docs.py parses the operator's tool",
     "./deploy.sh": "needs Google Cloud; a test below checks its options",
     "apt-get": "changes the machine",
-    "cat": "creates the overlays in install.md and injection.md; tests/real run them",
-    "cd": "needs the archive of a release, or an overlay",
+    "cat": "creates the values in injection.md; tests/real run it",
+    "cd": "needs the archive of a release",
     "curl": "needs a release or `make local`; a test below checks the faults of `make local`",
     "docker": "needs the image of a function",
     "gcloud": "needs Google Cloud",
     "gh": "needs a release",
     "git": "publishes a release, or makes a repository of local/",
+    "helm": "needs a cluster; tests/real/test_helm.py installs the chart",
     "install": "needs a release",
     "kubectl": "needs a cluster; a test below checks that the files exist",
     "lint-imports": "`make check` runs it",
     "make": "takes minutes; a test below checks the options",
-    "mkdir": "creates the overlay in install.md; tests/unit/docs/test_install_page.py runs it",
     "openssl": "creates a certificate in injection.md; tests/real/test_inject_env_installed.py runs it",
     "pip": "installs packages",
     "python": "runs the tests of local/",
@@ -53,7 +53,7 @@ _BLOCK = re.compile(r"^ *```sh\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
 _HEREDOC = re.compile(r"<<END\n.*?^END$", re.MULTILINE | re.DOTALL)
 _ASSIGNMENT = re.compile(r"^(?:\w+=(?:\$\([^)]*\)|\S+)\s*)+")
 _KEYWORDS = {"", "break", "do", "done", "export", "for", "get()", "jq", "while"}
-_FILE = re.compile(r"(?:-f|--filename[= ]|--kustomize|-k)[= ]((?:examples|infra)/\S+)")
+_FILE = re.compile(r"(?:-f|--filename[= ])[= ]((?:examples|infra)/\S+)")
 _FAULT = re.compile(r"/_simulator/(\w+)(?:\s*\\?\s*-d (?:'([^']*)'|\"((?:\\\"|[^\"])*)\"))?")
 _MAKE = re.compile(r"make ([a-z-]+)[^\n`;&#]*?ARGS=(?:\"([^\"]*)\"|([^\s`\"]+))")
 _DEPLOY = re.compile(r"\./deploy\.sh((?: +[^\s`#|&;.,)]+)*)")
@@ -142,7 +142,6 @@ def test_each_program_that_is_not_run_has_a_reason() -> None:
 
 def test_each_file_in_a_command_exists() -> None:
     files = {file for _, block in list_blocks() for file in _FILE.findall(block)}
-    files -= {"infra/kubernetes/overlays/CLUSTER"}  # created by deploy.sh
     assert len(files) > 3
     assert {file for file in files if not (ROOT / file).exists()} == set()
 

@@ -6,7 +6,6 @@ import os
 import re
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -14,34 +13,13 @@ import yaml
 from infra.release import __main__ as release
 from infra.release import archives
 from local.tests.real_parts import miss
+from tests.support.chart import HELM, USERS, WITH_USERS, needs_helm
 from tests.support.harness import ROOT
 from tests.terraform import workspace
-from tests.unit.infra.kubernetes.kubectl import KUBECTL, USERS
 from version import VERSION
 
 PAGE = (ROOT / "docs" / "install.md").read_text()
 WITHOUT = PAGE[PAGE.index("## Without deploy.sh") :]
-OVERLAY = {
-    "apiVersion": "kustomize.config.k8s.io/v1beta1",
-    "kind": "Kustomization",
-    "resources": ["../../base"],
-    "components": ["deployed", "../../components/google-identities"],
-}
-COMPONENT = {
-    "apiVersion": "kustomize.config.k8s.io/v1alpha1",
-    "kind": "Component",
-    "configMapGenerator": [
-        {
-            "name": "installation",
-            "literals": [f"{user}={user}@example" for user in USERS],
-            "options": {
-                "disableNameSuffixHash": True,
-                "annotations": {"config.kubernetes.io/local-config": "true"},
-            },
-        },
-    ],
-    "components": ["../../../components/jobsets"],
-}
 
 
 def git(folder: Path, *arguments: str) -> None:
@@ -83,9 +61,13 @@ def _origin(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def read_block(language: str, beginning: str) -> str:
     """Return the block that begins with this text in the page's part without deploy.sh."""
-    blocks = re.findall(rf"```{language}\n(.*?)```", WITHOUT, re.DOTALL)
-    (block,) = [one for one in blocks if one.startswith(beginning)]
-    return str(block)
+    (block,) = [one for one in list_blocks(language) if one.startswith(beginning)]
+    return block
+
+
+def list_blocks(language: str) -> list[str]:
+    """Return the blocks of the page's part without deploy.sh."""
+    return re.findall(rf"```{language}\n(.*?)```", WITHOUT, re.DOTALL)
 
 
 def write_program(path: Path, script: str) -> None:
@@ -93,17 +75,19 @@ def write_program(path: Path, script: str) -> None:
     path.chmod(0o755)
 
 
-@pytest.mark.real
-@pytest.mark.skipif(KUBECTL is None, reason="kubectl, which renders the manifests, is not here")
-def test_the_manifests_of_a_tag_can_be_rendered(origin: str, tmp_path: Path) -> None:
+@needs_helm
+def test_the_commands_install_the_chart_of_the_release_with_terraforms_values(
+    tmp_path: Path,
+) -> None:
     programs = tmp_path / "bin"
     programs.mkdir()
-    for name, content in (("overlay", OVERLAY), ("component", COMPONENT)):
-        (tmp_path / name).write_text(quote(content))
+    values = {"project": "my-gcp-project", "slices": {"workloads": "jobsets"}, **WITH_USERS}
+    (tmp_path / "values").write_text(yaml.safe_dump(values))
+    release.write_chart(release.Settings(VERSION, "OWNER/tpu-functions"), tmp_path)
+    write_program(programs / "curl", "true")
     write_program(programs / "terraform", f'cat {tmp_path}/"$3"')
-    write_program(programs / "kubectl", f'{KUBECTL} kustomize "$4"')
-    github = "https://github.com/OWNER/tpu-functions"
-    script = read_block("sh", "remote=").replace(f"{github}//", f"{origin}//")
+    write_program(programs / "helm", f'shift 3; {HELM} template tpu-functions "$@"')
+    (script,) = [one for one in list_blocks("sh") if "helm upgrade --install" in one]
     done = subprocess.run(
         ["sh", "-eu", "-c", script],
         cwd=tmp_path,
@@ -115,25 +99,14 @@ def test_the_manifests_of_a_tag_can_be_rendered(origin: str, tmp_path: Path) -> 
     assert done.returncode == 0, done.stderr
     documents = [one for one in yaml.safe_load_all(done.stdout) if one]
     kinds = {(one["kind"], one["metadata"]["name"]) for one in documents}
-    assert ("ClusterRole", "tpu-functions-provision-slice") in kinds, "the component of JobSets"
-    assert f"image: ghcr.io/OWNER/tpu-functions/relay:{VERSION}\n" in done.stdout
+    assert ("ClusterRole", "tpu-functions-provision-slice") in kinds, "slices for JobSets"
     (binding,) = [
         one
         for one in documents
         if one["kind"] == "ClusterRoleBinding"
         and one["metadata"]["name"] == "tpu-functions-create-resources"
     ]
-    assert [subject["name"] for subject in binding["subjects"]] == ["create-resources@example"]
-
-
-def quote(document: dict[str, Any]) -> str:
-    """Return YAML as Terraform's yamlencode writes it, with all strings in quotation marks."""
-    return yaml.safe_dump(document, default_style='"').replace('!!bool "true"', "true")
-
-
-def test_the_quoted_outputs_are_equal_to_the_documents() -> None:
-    assert '"../../base"' in quote(OVERLAY)
-    assert yaml.safe_load(quote(COMPONENT)) == COMPONENT
+    assert [subject["name"] for subject in binding["subjects"]] == [USERS["create-resources"]]
 
 
 @pytest.mark.real
@@ -164,6 +137,7 @@ def test_the_module_of_a_tag_contains_the_functions_source(origin: str, tmp_path
 def test_the_page_names_the_files_that_a_release_has() -> None:
     names = {
         f"tpu-functions-{VERSION}.tar.gz",
+        f"tpu-functions-{VERSION}.tgz",
         release.MANIFESTS,
         f"functions-source-{VERSION}.zip",
         f"kubectl-tng-{VERSION}-...",

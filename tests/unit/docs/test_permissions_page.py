@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[3]
 def test_the_webhook_has_no_permissions() -> None:
     manifests = [
         one
-        for path in (ROOT / "infra" / "kubernetes").rglob("*.yaml")
+        for path in (ROOT / "infra" / "chart" / "manifests").rglob("*.yaml")
         for one in yaml.safe_load_all(path.read_text())
         if one
     ]

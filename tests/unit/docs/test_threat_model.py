@@ -52,7 +52,7 @@ def read_grants(identity: str) -> list[str]:
 
 def list_cluster_grants() -> Iterator[tuple[str, str]]:
     """Yield each rule of each Role in the manifests with its identity, such as ``get list nodes``."""
-    for path in sorted((ROOT / "infra" / "kubernetes").rglob("*.yaml")):
+    for path in sorted((ROOT / "infra" / "chart" / "manifests").rglob("*.yaml")):
         for document in yaml.safe_load_all(path.read_text()):
             if document is None or document["kind"] not in ("Role", "ClusterRole"):
                 continue

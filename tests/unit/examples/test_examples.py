@@ -10,7 +10,6 @@ import yaml
 
 from local.base.clock import VirtualClock
 from local.cluster.manifests import (
-    FOR_PODS,
     read_definitions_for_examples,
     read_leader_worker_set_crd,
     read_manifests,
@@ -29,7 +28,7 @@ def cluster() -> KubeApi:
     api = KubeApi(VirtualClock(), random=Random(1), tokens={"admin": ADMIN})
     api.apply_manifests(
         [
-            *read_manifests(without=FOR_PODS),
+            *read_manifests(),
             *read_manifests_for_jobsets(TPU_NODE_GROUP),
             *read_definitions_for_examples(),
             read_leader_worker_set_crd(),

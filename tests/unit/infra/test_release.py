@@ -24,8 +24,8 @@ from infra.release.sbom import parse_pins, render_sbom
 from local.base.clock import VirtualClock
 from local.kube import KubeApi
 from tests.bundle.bundle import list_uploaded
+from tests.support.chart import HELM, needs_helm, render, run_helm
 from tests.support.harness import ROOT
-from tests.unit.infra.kubernetes.kubectl import KUBECTL
 from tools import bundle
 from version import VERSION
 
@@ -49,7 +49,6 @@ CHANGELOG = """\
 SETTINGS = release.Settings("0.2.0", "Acme/tpu-functions")
 DIGEST = f"sha256:{'ab' * 32}"
 AT = datetime(2026, 11, 30, tzinfo=UTC)
-needs_kubectl = pytest.mark.skipif(KUBECTL is None, reason="kubectl renders the manifests")
 
 
 # The version
@@ -308,22 +307,18 @@ def test_a_package_for_some_python_versions_is_optional() -> None:
 # The manifests
 
 
-@needs_kubectl
-def test_the_manifests_are_the_base_with_the_releases_images() -> None:
+@needs_helm
+def test_the_manifests_are_the_chart_with_the_releases_images() -> None:
     settings = release.Settings("0.2.0", "Acme/tpu-functions", {"relay": DIGEST})
-    text = release.render_manifests(settings, str(KUBECTL))
+    text = release.render_manifests(settings, str(HELM))
     documents = [one for one in yaml.safe_load_all(text) if one]
-    base = subprocess.run(
-        [str(KUBECTL), "kustomize", str(ROOT / "infra" / "kubernetes")],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    expected = [one for one in yaml.safe_load_all(base.stdout) if one]
-    assert [one["kind"] for one in documents] == [one["kind"] for one in expected]
-    assert f"image: ghcr.io/acme/tpu-functions/relay@{DIGEST}\n" in text
-    assert "image: tpu-functions-relay" not in text
-    (data,) = [one["data"] for one in documents if one["metadata"]["name"].startswith("relay-")]
+    assert [one["kind"] for one in documents] == ["Namespace", *(one["kind"] for one in render({}))]
+    assert f"image: ghcr.io/acme/tpu-functions/relay:0.2.0@{DIGEST}\n" in text
+    (data,) = [
+        one["data"]
+        for one in documents
+        if (one["kind"], one["metadata"]["name"]) == ("ConfigMap", "relay")
+    ]
     assert data == {
         "PORT": "8080",
         "PUBSUB_PROJECT": "my-gcp-project",
@@ -331,13 +326,28 @@ def test_the_manifests_are_the_base_with_the_releases_images() -> None:
     }
     assert "Replace my-gcp-project by" in text.splitlines()[0]
     KubeApi(VirtualClock(), random=Random(1)).apply_manifests(documents)
-    tagged = release.render_manifests(SETTINGS, str(KUBECTL))
+    tagged = release.render_manifests(SETTINGS, str(HELM))
     assert "image: ghcr.io/acme/tpu-functions/relay:0.2.0\n" in tagged
 
 
-def test_a_release_without_kubectl_names_what_is_missing() -> None:
-    with pytest.raises(release.ReleaseError, match=r"kubectl, which renders .* not on PATH"):
-        release.render_manifests(SETTINGS, "no-such-kubectl")
+@needs_helm
+def test_the_chart_of_a_release_names_its_version_repository_and_images(tmp_path: Path) -> None:
+    settings = release.Settings("0.2.0", "Acme/tpu-functions", {"relay": DIGEST}, True)
+    release.write_chart(settings, tmp_path)
+    values = {"project": "p-1", "injectEnv": {"enabled": True}, "monitoring": "prometheus"}
+    packaged = tmp_path / "tpu-functions-0.2.0-snapshot.tgz"
+    done = run_helm("template", "x", str(packaged), values=values)
+    assert done.returncode == 0, done.stderr
+    assert f"image: ghcr.io/acme/tpu-functions/relay:0.2.0-snapshot@{DIGEST}\n" in done.stdout
+    assert "image: ghcr.io/acme/tpu-functions/inject-env:0.2.0-snapshot\n" in done.stdout
+    assert "https://github.com/Acme/tpu-functions/blob/" in done.stdout
+    assert "OWNER" not in done.stdout
+
+
+def test_a_release_without_helm_names_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(release.ReleaseError, match=r"helm, which renders .* not on PATH"):
+        release.render_manifests(SETTINGS)
 
 
 # The whole release
@@ -347,14 +357,14 @@ def build_twice(
     folder: Path, monkeypatch: pytest.MonkeyPatch, added: Path | None = None
 ) -> tuple[Path, Path]:
     """Return the folders of two builds of a snapshot."""
-    monkeypatch.setenv("PATH", f"{Path(str(KUBECTL)).parent}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("PATH", f"{Path(str(HELM)).parent}{os.pathsep}{os.environ['PATH']}")
     settings = release.Settings(VERSION, "Acme/tpu-functions", is_snapshot=True, added=added)
     for one in ("first", "second"):
         release.build(settings, folder / one)
     return folder / "first", folder / "second"
 
 
-@needs_kubectl
+@needs_helm
 def test_two_builds_of_a_tree_have_the_same_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -372,6 +382,7 @@ def test_two_builds_of_a_tree_have_the_same_files(
         "kubectl-tng-elsewhere",
         "notes.md",
         f"tpu-functions-{name}.tar.gz",
+        f"tpu-functions-{name}.tgz",
         "tpu-functions.yaml",
     }
     assert (first / "SHA256SUMS").read_text() == (second / "SHA256SUMS").read_text()
@@ -385,7 +396,7 @@ def test_two_builds_of_a_tree_have_the_same_files(
 
 @pytest.mark.slow
 @pytest.mark.processes
-@needs_kubectl
+@needs_helm
 def test_two_builds_of_the_operators_tool_are_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

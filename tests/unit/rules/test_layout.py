@@ -10,7 +10,7 @@ from tests.unit.rules.imports import imported_modules
 
 ROOT = Path(__file__).parents[3]
 UNIT = ROOT / "tests" / "unit"
-REPEATS_STORIES = "tests/unit/infra/kubernetes/test_cluster_permissions.py"
+REPEATS_STORIES = "tests/unit/infra/chart/test_cluster_permissions.py"
 """It runs whole tests again, to record the calls of their steps."""
 
 

@@ -16,7 +16,7 @@ from tests.unit.webhook.workloads import Answered, Manifest
 CONFIGURATION = "lws-mutating-webhook-configuration"
 """The name of the webhook configuration in LeaderWorkerSet's manifests."""
 PREFIX = "leaderworkerset.sigs.k8s.io"
-_COMPONENT = Path(__file__).parents[3] / "infra" / "kubernetes" / "components" / "inject-env"
+_COMPONENT = Path(__file__).parents[3] / "infra" / "chart" / "manifests" / "inject-env"
 OWN_CONFIGURATION = str(
     yaml.safe_load((_COMPONENT / "webhook.yaml").read_text())["metadata"]["name"]
 )

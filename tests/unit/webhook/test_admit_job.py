@@ -212,7 +212,7 @@ def test_the_webhook_reads_the_admission_settings_from_its_environment() -> None
 
 
 def read_webhook() -> Manifest:
-    path = ROOT / "infra/kubernetes/components/admit-jobs/webhook.yaml"
+    path = ROOT / "infra/chart/manifests/admit-jobs/webhook.yaml"
     (found,) = yaml.safe_load(path.read_text())["webhooks"]
     webhook: Manifest = found
     return webhook

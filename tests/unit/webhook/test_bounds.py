@@ -25,7 +25,7 @@ from webhook.tpu_env import admission
 from webhook.tpu_env.admission import MAX_BYTES, MAX_VALUES, NoReviewError, review
 
 MIB = 1024 * 1024
-DEPLOYMENT = Path(__file__).parents[3] / "infra/kubernetes/components/inject-env/deployment.yaml"
+DEPLOYMENT = Path(__file__).parents[3] / "infra/chart/manifests/inject-env/deployment.yaml"
 PROCESS = 50 * MIB
 """The process itself, after hundreds of reviews."""
 PARSED = 14

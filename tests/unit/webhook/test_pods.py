@@ -21,7 +21,7 @@ from tests.unit.webhook.workloads import (
     stateful_set,
 )
 
-COMPONENT = Path(__file__).parents[3] / "infra" / "kubernetes" / "components" / "inject-env"
+COMPONENT = Path(__file__).parents[3] / "infra" / "chart" / "manifests" / "inject-env"
 (INJECTED,) = (
     one
     for one in yaml.safe_load_all((COMPONENT / "policy.yaml").read_text())

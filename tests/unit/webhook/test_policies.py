@@ -25,7 +25,7 @@ from tests.unit.webhook.workloads import (
     stateful_set,
 )
 
-COMPONENTS = Path(__file__).parents[3] / "infra" / "kubernetes" / "components"
+COMPONENTS = Path(__file__).parents[3] / "infra" / "chart" / "manifests"
 POLICIES: dict[str, Manifest] = {
     one["metadata"]["name"]: one
     for one in yaml.safe_load_all((COMPONENTS / "inject-env" / "policy.yaml").read_text())

@@ -19,7 +19,7 @@ LWS = "leaderworkerset.sigs.k8s.io"
 GROUP_3 = {f"{LWS}/name": "o", f"{LWS}/group-index": "3", f"{LWS}/worker-index": "1"}
 INDEX = {"batch.kubernetes.io/job-completion-index": "2"}
 VERSIONS = {"Job": "batch/v1", "RayCluster": "ray.io/v1"}
-COMPONENT = Path(__file__).parents[3] / "infra" / "kubernetes" / "components" / "tie-pods"
+COMPONENT = Path(__file__).parents[3] / "infra" / "chart" / "manifests" / "tie-pods"
 (WEBHOOK,) = yaml.safe_load((COMPONENT / "webhook.yaml").read_text())["webhooks"]
 
 

@@ -42,12 +42,7 @@ output "authentication_configuration" {
   value       = module.tpu_functions.authentication_configuration
 }
 
-output "overlay" {
-  description = "kustomization.yaml of the cluster's overlay."
-  value       = module.tpu_functions.overlay
-}
-
-output "component" {
-  description = "kustomization.yaml of the overlay's folder deployed."
-  value       = module.tpu_functions.component
+output "values" {
+  description = "The values of infra/chart for the cluster."
+  value       = module.tpu_functions.values
 }

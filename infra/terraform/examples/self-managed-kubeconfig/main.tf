@@ -57,14 +57,9 @@ module "tpu_functions" {
   notification_channels = ["projects/my-gcp-project/notificationChannels/1234567890"]
 }
 
-output "overlay" {
-  description = "kustomization.yaml of the cluster's overlay."
-  value       = module.tpu_functions.overlay
-}
-
-output "component" {
-  description = "kustomization.yaml of the overlay's folder deployed."
-  value       = module.tpu_functions.component
+output "values" {
+  description = "The values of infra/chart for the cluster."
+  value       = module.tpu_functions.values
 }
 
 output "kubeconfig_commands" {

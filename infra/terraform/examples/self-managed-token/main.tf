@@ -46,12 +46,7 @@ module "tpu_functions" {
   vm_service_accounts = ["tpu-vm@my-gcp-project.iam.gserviceaccount.com"]
 }
 
-output "overlay" {
-  description = "kustomization.yaml of the cluster's overlay."
-  value       = module.tpu_functions.overlay
-}
-
-output "component" {
-  description = "kustomization.yaml of the overlay's folder deployed."
-  value       = module.tpu_functions.component
+output "values" {
+  description = "The values of infra/chart for the cluster."
+  value       = module.tpu_functions.values
 }

@@ -4,23 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
-import yaml
-
+from local.cluster.manifests import WITH_PODS, read_manifests
 from shared.node_groups.bootstrap import Token, token_secret
 
 Manifest = dict[str, Any]
 Permission = tuple[str, str, str, str]
 """Namespace (or ``*``), API group, resource (``/`` and a name if only one), verb."""
-BASE = Path(__file__).parents[4] / "infra" / "kubernetes" / "base"
-KUSTOMIZATION: Manifest = yaml.safe_load((BASE / "kustomization.yaml").read_text())
-DOCUMENTS: list[Manifest] = [
-    document
-    for name in KUSTOMIZATION["resources"]
-    for document in yaml.safe_load_all((BASE / name).read_text())
-]
+DOCUMENTS: list[Manifest] = read_manifests(WITH_PODS)
 LABELS = ("app.kubernetes.io/name", "app.kubernetes.io/component", "app.kubernetes.io/part-of")
 
 

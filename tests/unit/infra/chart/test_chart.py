@@ -1,18 +1,19 @@
-"""The output of `kubectl kustomize` for the base, each component and the example overlay."""
+# ruff: noqa: E501  (a table reads best with a row on a line)
+"""The objects that ``helm template`` renders from the chart, by its values."""
 
 from __future__ import annotations
 
 import functools
 import json
-import subprocess
-import tempfile
-from base64 import b64encode
+from base64 import b64decode, b64encode
+from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
 import yaml
+from cryptography import x509
 from google.auth import identity_pool
 
 from local.base.clock import VirtualClock
@@ -20,38 +21,54 @@ from local.kube import KubeApi
 from relay.settings import read_settings
 from shared.base.names import BOOTSTRAP_GROUP
 from shared.node_groups.bootstrap import KUBEADM_GROUP
-from shared.triggers.routes import SLICE_STEPS
+from shared.triggers.routes import SLICE_STEPS, STEPS
 from tests.support.admission import evaluate, refusal
-from tests.support.overlays import COMPONENTS, EXAMPLE, KUBERNETES, NAMES, write_overlay
-from tests.unit.infra.kubernetes.kubectl import KUBECTL, USERS
-from tests.unit.infra.kubernetes.manifests import DOCUMENTS, LABELS, SECRET, Permission, merge_patch
-from tests.unit.infra.kubernetes.manifests import expand as expand_role
+from tests.support.chart import (
+    AUDIENCE,
+    CHART,
+    PROJECT,
+    TOKEN_WRITER,
+    USERS,
+    WITH_USERS,
+    needs_helm,
+    render,
+    run_helm,
+    template,
+)
+from tests.unit.infra.chart.manifests import DOCUMENTS, LABELS, SECRET, Permission, merge_patch
+from tests.unit.infra.chart.manifests import expand as expand_role
 from version import VERSION
 
 Manifest = dict[str, Any]
 
-PAGE = KUBERNETES.parents[1] / "docs" / "kubernetes-manifests.md"
+STEP_USERS = [step.replace("_", "-") for step in STEPS]
 CREDENTIALS = "/var/run/secrets/google"
+EXAMPLE: Manifest = yaml.safe_load((CHART.parent / "values" / "example.yaml").read_text())
+DEFAULTS: Manifest = yaml.safe_load((CHART / "values.yaml").read_text())
+SCHEMA: Manifest = json.loads((CHART / "values.schema.json").read_text())
+INJECT_ENV: Manifest = {"injectEnv": {"enabled": True, "certificate": "secret", "caBundle": "Q0E="}}
+ALL_WEBHOOKS = merge_patch(INJECT_ENV, {"injectEnv": {"admitJobs": True, "tiePods": True}})
+ALL_VALUES: tuple[Manifest, ...] = (
+    {},
+    {**WITH_USERS, "slices": {"workloads": "all"}, "joinApproval": "external"},
+    {**ALL_WEBHOOKS, "slices": {"workloads": "jobsets"}, "monitoring": "prometheus"},
+    {
+        "slices": {"workloads": "all", "provider": "gke"},
+        "devicePlugin": {"enabled": False},
+        "guardrails": {"enabled": True, "limits": {"strict": "true"}},
+        "monitoring": "google",
+        "identity": {"google": {"audience": AUDIENCE}},
+        "injectEnv": {"enabled": True, "certificate": "cert-manager"},
+    },
+    {"slices": {"enabled": False}, "injectEnv": {"enabled": True}},
+    {**TOKEN_WRITER, "identity": {"google": {"audience": AUDIENCE}}},
+)
+"""Values that together render everything."""
+pytestmark = needs_helm
 
 
 def permissions(namespace: str, group: str, resource: str, *verbs: str) -> set[Permission]:
     return {(namespace, group, resource, verb) for verb in verbs}
-
-
-pytestmark = pytest.mark.skipif(
-    KUBECTL is None, reason="kubectl, which renders the manifests, is not installed"
-)
-
-
-def kustomize(folder: Path) -> subprocess.CompletedProcess[str]:
-    command = [str(KUBECTL), "kustomize", str(folder)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
-
-
-def render(folder: Path) -> list[Manifest]:
-    run = kustomize(folder)
-    assert (run.returncode, run.stderr) == (0, "")
-    return [document for document in yaml.safe_load_all(run.stdout) if document]
 
 
 def key(document: Manifest) -> str:
@@ -60,13 +77,13 @@ def key(document: Manifest) -> str:
 
 
 @functools.cache
-def render_base() -> tuple[Manifest, ...]:
-    return tuple(render(KUBERNETES))
+def render_default() -> tuple[Manifest, ...]:
+    return tuple(render({}))
 
 
 def changed(rendered: list[Manifest]) -> dict[str, tuple[Manifest | None, Manifest | None]]:
-    """Return the documents that differ from the base: before and after, by kind and name."""
-    before = {key(document): document for document in render_base()}
+    """Return the documents that differ from the default: before and after, by kind and name."""
+    before = {key(document): document for document in render_default()}
     after = {key(document): document for document in rendered}
     return {
         name: (before.get(name), after.get(name))
@@ -79,7 +96,7 @@ def only(rendered: list[Manifest], kind: str, name: str = "") -> Manifest:
     (found,) = (
         document
         for document in rendered
-        if document["kind"] == kind and document["metadata"]["name"].startswith(name)
+        if document["kind"] == kind and name in ("", document["metadata"]["name"])
     )
     return found
 
@@ -89,75 +106,159 @@ def relay_pod(rendered: list[Manifest]) -> Manifest:
     return pod
 
 
-# The base
+# Values
 
 
-def test_the_folder_renders_the_base_and_the_relays_settings() -> None:
-    rendered = list(render_base())
-    assert len(rendered) == len(DOCUMENTS) + 1
-    settings = only(rendered, "ConfigMap", "relay-")
-    (container,) = relay_pod(rendered)["containers"]
-    assert container["envFrom"] == [{"configMapRef": {"name": settings["metadata"]["name"]}}]
-    assert set(LABELS) <= settings["metadata"]["labels"].keys()
+def leaves(values: Manifest, path: str = "") -> Iterator[str]:
+    """Yield the path of each value; what users name themselves is one value."""
+    for name, value in values.items():
+        if isinstance(value, dict) and value:
+            yield from leaves(value, f"{path}{name}.")
+        else:
+            yield path + name
 
 
-# The example
+def schema_leaves(schema: Manifest, defaults: Manifest, path: str = "") -> Iterator[str]:
+    for name, one in schema["properties"].items():
+        if "properties" in one and defaults.get(name):
+            assert one["additionalProperties"] is False, path + name
+            yield from schema_leaves(one, defaults[name], f"{path}{name}.")
+        else:
+            yield path + name
 
 
-def test_the_example_is_a_complete_installation() -> None:
-    rendered = render(EXAMPLE)
-    (container,) = relay_pod(rendered)["containers"]
+def test_the_schema_has_exactly_the_keys_of_the_values() -> None:
+    """Helm itself adds ``global``."""
+    assert set(schema_leaves(SCHEMA, DEFAULTS)) - {"global"} == set(leaves(DEFAULTS))
+    assert SCHEMA["additionalProperties"] is False
+
+
+def test_the_version_of_the_chart_is_that_of_the_product() -> None:
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    assert (chart["version"], str(chart["appVersion"])) == (VERSION, VERSION)
+
+
+WRONG: tuple[tuple[Manifest, str], ...] = (
+    ({"slice": {}}, "at '': additional properties 'slice' not allowed"),
+    ({"slices": {"workload": "all"}}, "at '/slices': additional properties 'workload' not allowed"),
+    ({"slices": {"workloads": "pods"}}, "at '/slices/workloads': value must be one of 'none', 'jobsets', 'all'"),
+    ({"devicePlugin": {"enabled": "no"}}, "at '/devicePlugin/enabled': got string, want boolean"),
+    ({"injectEnv": {"replicas": 0}}, "at '/injectEnv/replicas': minimum: got 0, want 1"),
+    ({"guardrails": {"limits": {"maxChip": "4"}}}, "at '/guardrails/limits': additional properties 'maxChip' not allowed"),
+    ({"identity": {"users": {"sweeper": "a@b"}}}, "at '/identity/users': additional properties 'sweeper' not allowed"),
+    ({"identity": {"users": {"sweep": "a b"}}}, "at '/identity/users/sweep': 'a b' does not match pattern"),
+    ({"network": {"apiServerPorts": []}}, "at '/network/apiServerPorts': minItems: got 0, want 1"),
+    ({"monitoring": True}, "at '/monitoring': value must be one of 'none', 'prometheus', 'google'"),
+    ({"project": ""}, "project: it is required with slices"),
+    ({"identity": {"users": {"sweep": "a@b"}}}, "identity.users: the user of create-resources is missing"),
+    ({"injectEnv": {"admitJobs": True}}, "injectEnv.admitJobs and injectEnv.tiePods need injectEnv.enabled: they share its Deployment"),
+    ({"injectEnv": {"enabled": True, "certificate": "secret"}}, "injectEnv.caBundle: it is required with injectEnv.certificate = secret (docs/injection.md)"),
+    ({"identity": {"google": {"audience": AUDIENCE, "keySecret": "key"}}}, "identity.google: set audience or keySecret, not both"),
+    ({"slices": {"enabled": False}}, "slices.enabled and injectEnv.enabled are both false: there is nothing to install"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("values, message", WRONG, ids=[message for _, message in WRONG])
+def test_a_wrong_value_is_an_error_that_names_it(values: Manifest, message: str) -> None:
+    run = template(values)
+    assert run.returncode == 1
+    assert message in run.stderr
+
+
+def test_another_namespace_is_an_error() -> None:
+    run = run_helm("template", "x", str(CHART), namespace="other", values=PROJECT)
+    assert "install it in the namespace tpu-functions: add --namespace tpu-functions" in run.stderr
+
+
+# The default values
+
+
+def test_the_default_objects_are_the_plain_manifests_with_images_and_the_relays_settings() -> None:
+    rendered = {key(document): document for document in render_default()}
+    plain = {key(document): document for document in DOCUMENTS}
+    assert rendered.keys() ^ plain.keys() == {
+        "Namespace /tpu-functions",  # helm's release is in it
+        "ConfigMap tpu-functions/relay",
+    }
+    differing = {name for name in rendered.keys() & plain.keys() if rendered[name] != plain[name]}
+    assert differing == {"Deployment tpu-functions/relay"}
+    (container,) = relay_pod(list(render_default()))["containers"]
     assert container["image"] == f"ghcr.io/OWNER/tpu-functions/relay:{VERSION}"
-    (reference,) = container["envFrom"]
-    settings = read_settings(only(rendered, "ConfigMap", reference["configMapRef"]["name"])["data"])
-    assert (settings.project, settings.topic_prefix) == ("my-gcp-project", "tpu-functions-")
+    settings = rendered["ConfigMap tpu-functions/relay"]
+    assert container["envFrom"] == [{"configMapRef": {"name": settings["metadata"]["name"]}}]
+    read = read_settings(settings["data"])
+    assert (read.project, read.topic_prefix, read.port) == (
+        "my-gcp-project",
+        "tpu-functions-",
+        8080,
+    )
 
 
-def test_the_example_sets_exactly_the_names_that_its_components_use() -> None:
-    names = yaml.safe_load((EXAMPLE / "installation.yaml").read_text())["data"]
-    assert set(names) == {*USERS, "relay-audience"}
-    text = kustomize(EXAMPLE).stdout
-    assert "from the ConfigMap installation" not in text
-    for name in names.values():
-        assert name in text
-
-
-@pytest.mark.parametrize("folder", [KUBERNETES, EXAMPLE], ids=["base", "example"])
-def test_the_embedded_kubernetes_accepts_the_rendered_manifests(folder: Path) -> None:
-    KubeApi(VirtualClock(), random=Random(1)).apply_manifests(render(folder))
-
-
-# Components
-
-
-@pytest.mark.parametrize("component", COMPONENTS)
-def test_every_manifest_of_a_component_has_the_recommended_labels(
-    component: str, tmp_path: Path
-) -> None:
-    for document in render(write_overlay(tmp_path, component)):
+@pytest.mark.parametrize("values", ALL_VALUES, ids=lambda values: "+".join(values) or "default")
+def test_all_objects_are_labelled(values: Manifest) -> None:
+    for document in render(values):
         assert set(LABELS) <= document["metadata"]["labels"].keys(), key(document)
 
 
-@pytest.mark.parametrize("component", COMPONENTS)
-def test_a_component_is_described(component: str) -> None:
-    assert f"| `{component}` |" in PAGE.read_text(), f"{PAGE.name} has no row for the component"
+@pytest.mark.parametrize("values", [*ALL_VALUES[:2], EXAMPLE], ids=["default", "users", "example"])
+def test_the_embedded_kubernetes_accepts_the_objects(values: Manifest) -> None:
+    objects = [DOCUMENTS[0], *render(values)]
+    KubeApi(VirtualClock(), random=Random(1)).apply_manifests(objects)
 
 
-@pytest.mark.parametrize(
-    "components, deployments",
-    [
-        (["control-plane-taint"], ["relay"]),
-        (["inject-env", "control-plane-taint"], ["relay", "inject-env"]),
-        (["token-writer", "control-plane-taint"], ["relay", "token-writer"]),
-    ],
-)
-def test_control_plane_taint_schedules_deployments_on_the_control_plane(
-    components: list[str], deployments: list[str], tmp_path: Path
-) -> None:
-    rendered = render(write_overlay(tmp_path, *components))
-    if components == ["control-plane-taint"]:
-        assert list(changed(rendered)) == ["Deployment tpu-functions/relay"]
-    for name in deployments:
+def test_a_change_of_the_relays_settings_restarts_it_and_another_change_does_not() -> None:
+    def template_of(values: Manifest) -> Manifest:
+        found: Manifest = only(render(values), "Deployment", "relay")["spec"]["template"]
+        return found
+
+    assert template_of({"topicPrefix": "research-"}) != template_of({})
+    assert template_of({"guardrails": {"enabled": True}}) == template_of({})
+
+
+def test_crds_that_are_installed_by_other_means_are_not_rendered() -> None:
+    kinds = {one["kind"] for one in render({"crds": {"install": False}})}
+    assert "CustomResourceDefinition" not in kinds
+
+
+def test_images_can_be_named_by_digest_and_pulled_with_a_secret() -> None:
+    digest = f"sha256:{'a' * 64}"
+    images = {"relay": f"example.test/relay@{digest}", "pullSecrets": ["tpu-functions-images"]}
+    rendered = render({**INJECT_ENV, "image": images})
+    pods = {
+        one["metadata"]["name"]: one["spec"]["template"]["spec"]
+        for one in rendered
+        if one["kind"] == "Deployment"
+    }
+    assert {name: pod["containers"][0]["image"] for name, pod in pods.items()} == {
+        "relay": f"example.test/relay@{digest}",
+        "inject-env": f"ghcr.io/OWNER/tpu-functions/inject-env:{VERSION}",
+    }
+    for pod in pods.values():
+        assert pod["imagePullSecrets"] == [{"name": "tpu-functions-images"}]
+
+
+def test_the_values_for_pods_are_those_of_each_deployment() -> None:
+    pods = {
+        "annotations": {"a": "b"},
+        "nodeSelector": {"pool": "system"},
+        "tolerations": [{"key": "system", "operator": "Exists"}],
+        "env": [{"name": "HTTPS_PROXY", "value": "http://proxy.test"}],
+    }
+    deployments = [
+        one for one in render({**INJECT_ENV, "pods": pods}) if one["kind"] == "Deployment"
+    ]
+    assert len(deployments) == 2
+    for one in deployments:
+        template = one["spec"]["template"]
+        assert template["metadata"]["annotations"]["a"] == "b"
+        assert template["spec"]["nodeSelector"] == pods["nodeSelector"]
+        assert template["spec"]["tolerations"] == pods["tolerations"]
+        assert template["spec"]["containers"][0]["env"] == pods["env"]
+
+
+def test_pods_can_be_scheduled_on_the_control_plane() -> None:
+    rendered = render({**INJECT_ENV, **TOKEN_WRITER, "pods": {"onControlPlane": True}})
+    for name in ("relay", "token-writer", "inject-env"):
         pod = only(rendered, "Deployment", name)["spec"]["template"]["spec"]
         control_plane = {"key": "node-role.kubernetes.io/control-plane", "operator": "Exists"}
         assert pod["tolerations"] == [{**control_plane, "effect": "NoSchedule"}]
@@ -166,8 +267,8 @@ def test_control_plane_taint_schedules_deployments_on_the_control_plane(
         assert affinity == {"nodeSelectorTerms": [{"matchExpressions": [no_tpu, control_plane]}]}
 
 
-def test_without_device_plugin_removes_only_the_device_plugin(tmp_path: Path) -> None:
-    removed = changed(render(write_overlay(tmp_path, "without-device-plugin")))
+def test_only_the_device_plugin_is_removed_where_the_cluster_has_one() -> None:
+    removed = changed(render({"devicePlugin": {"enabled": False}}))
     assert list(removed) == [
         "ClusterRole /tpu-device-plugin",
         "ClusterRoleBinding /tpu-device-plugin",
@@ -179,72 +280,21 @@ def test_without_device_plugin_removes_only_the_device_plugin(tmp_path: Path) ->
     assert all(after is None for _, after in removed.values())
 
 
-@pytest.mark.parametrize(
-    "components",
-    [
-        [],
-        ["google-identities"],
-        ["jobsets", "jobsets-node-groups", "jobsets-google-identities"],
-        ["guardrails", "inject-env"],
-    ],
-)
-def test_without_admission_policies_removes_only_policies_and_the_rules_that_need_them(
-    components: list[str], tmp_path: Path
-) -> None:
-    name = "without-admission-policies"
-    (tmp_path / "with").mkdir()
-    whole = render(write_overlay(tmp_path / "with", *components))
-    rendered = render(write_overlay(tmp_path / "without", *components, name))
-    kinds = ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
-    kept = [document for document in whole if document["kind"] not in kinds]
-    assert [document for document in rendered if document not in kept] == [
-        {
-            **document,
-            "rules": [
-                rule for rule in document["rules"] if "deletecollection" not in rule["verbs"]
-            ],
-        }
-        for document in kept
-        if key(document)
-        in (f"Role kube-system/tpu-functions-{step}" for step in ("label-node", "tear-down"))
-    ]
-    assert list(map(key, rendered)) == list(map(key, kept))
-    assert len(rendered) <= len(whole) - 4
-
-
-def test_without_admission_policies_secrets_may_only_be_created_and_deleted_by_name(
-    tmp_path: Path,
-) -> None:
-    rendered = render(write_overlay(tmp_path, "without-admission-policies"))
-    verbs = {
-        verb
-        for document in rendered
-        for rule in document.get("rules") or ()
-        if "secrets" in rule.get("resources", ())
-        for verb in rule["verbs"]
-    }
-    assert verbs == {"create", "delete"}
-
-
 # Google identities
 
 
-def test_google_identities_bind_each_step_to_its_user_and_no_service_account(
-    tmp_path: Path,
-) -> None:
-    rendered = {
-        key(document): document for document in render(write_overlay(tmp_path, "google-identities"))
-    }
-    for binding in render_base():
+def test_google_identities_bind_each_step_to_its_user_and_no_service_account() -> None:
+    rendered = {key(document): document for document in render(WITH_USERS)}
+    for binding in render_default():
         for subject in binding.get("subjects", ()):
-            if subject["name"] in USERS:
+            if subject["name"] in STEP_USERS:
                 (user,) = rendered.pop(key(binding))["subjects"]
                 assert user == {
                     "apiGroup": "rbac.authorization.k8s.io",
                     "kind": "User",
-                    "name": NAMES[subject["name"]],
+                    "name": USERS[subject["name"]],
                 }
-    assert not [name for name in rendered if name.partition("/")[2] in USERS]
+    assert not [name for name in rendered if name.partition("/")[2] in STEP_USERS]
     assert "ServiceAccount tpu-functions/relay" in rendered
 
 
@@ -252,8 +302,8 @@ def test_google_identities_bind_each_step_to_its_user_and_no_service_account(
     "policy",
     ["tpu-functions-bootstrap-tokens", "tpu-functions-nodes", "tpu-functions-join-approvals"],
 )
-def test_the_admission_policies_apply_to_google_identities(policy: str, tmp_path: Path) -> None:
-    rendered = render(write_overlay(tmp_path, "google-identities"))
+def test_the_admission_policies_apply_to_google_identities(policy: str) -> None:
+    rendered = render(WITH_USERS)
     document = only(rendered, "ValidatingAdmissionPolicy", policy)
     (condition,) = document["spec"]["matchConditions"]
 
@@ -261,51 +311,30 @@ def test_the_admission_policies_apply_to_google_identities(policy: str, tmp_path
         user = {"username": name, "groups": list(groups)}
         return bool(evaluate(condition["expression"], {"request": {"userInfo": user}}))
 
-    assert [applies_to(NAMES[user]) for user in USERS] == [True] * len(USERS)
+    assert all(map(applies_to, USERS.values()))
     accounts = "system:serviceaccounts:tpu-functions"
     assert applies_to("system:serviceaccount:tpu-functions:relay", accounts)
     assert not applies_to("jane@example.com", "system:masters")
     assert not applies_to("sweep")
 
 
-@pytest.mark.parametrize(
-    "components, accepts",
-    [
-        pytest.param((), False, id="by default"),
-        pytest.param(("join-approval-external",), True, id="with external approval"),
-    ],
-)
-def test_a_token_of_kubeadms_group_needs_the_component_for_external_approval(
-    components: tuple[str, ...], accepts: bool, tmp_path: Path
-) -> None:
-    rendered = render(write_overlay(tmp_path, "google-identities", *components))
+@pytest.mark.parametrize("approval, accepts", [("approve_join", False), ("external", True)])
+def test_a_token_of_kubeadms_group_needs_external_approval(approval: str, accepts: bool) -> None:
+    rendered = render({**WITH_USERS, "joinApproval": approval})
     policy = only(rendered, "ValidatingAdmissionPolicy", "tpu-functions-bootstrap-tokens")
-    user = {"username": NAMES["inject-token"], "groups": []}
+    user = {"username": USERS["inject-token"], "groups": []}
     for group, is_accepted in [(BOOTSTRAP_GROUP, True), (KUBEADM_GROUP, accepts), ("x", False)]:
         data = {"auth-extra-groups": b64encode(group.encode()).decode()}
         token = merge_patch(SECRET, {"data": data})
         assert (refusal(policy, "CREATE", token, user=user) == "") is is_accepted
 
 
-def test_user_names_may_have_a_prefix(tmp_path: Path) -> None:
-    names = {name: f"gcp:{value}" for name, value in NAMES.items()}
-    rendered = render(write_overlay(tmp_path, "google-identities", names=names))
-    (user,) = only(rendered, "ClusterRoleBinding", "tpu-functions-sweep")["subjects"]
-    assert user["name"] == "gcp:tpu-functions-sweep@my-gcp-project.iam.gserviceaccount.com"
-
-
-def test_a_missing_name_is_an_error(tmp_path: Path) -> None:
-    names = {name: value for name, value in NAMES.items() if name != "tear-down"}
-    run = kustomize(write_overlay(tmp_path, "google-identities", names=names))
-    assert run.returncode == 1
-    assert "fieldPath `data.tear-down` is missing for replacement source ConfigMap" in run.stderr
-
-
 # JobSets
 
 SLICE_USERS = [step.replace("_", "-") for step in SLICE_STEPS]
-OF_JOBSETS = ("jobsets", "jobsets-node-groups")
-OF_WORKLOADS = ("jobsets", "workloads", "jobsets-node-groups")
+WITH_POOLS: Manifest = {"slices": {"workloads": "jobsets", "provider": "gke"}}
+WITH_GROUPS: Manifest = {"slices": {"workloads": "jobsets"}}
+WITH_WORKLOADS: Manifest = {"slices": {"workloads": "all"}}
 
 
 def expand(rendered: list[Manifest], subject: Manifest) -> set[Permission]:
@@ -328,11 +357,10 @@ def account(name: str) -> Manifest:
     return {"kind": "ServiceAccount", "name": name, "namespace": "tpu-functions"}
 
 
-def test_a_relay_with_permission_for_jobsets_and_pods_reports_jobsets(tmp_path: Path) -> None:
-    rendered = render(write_overlay(tmp_path, "jobsets"))
-    settings = only(rendered, "ConfigMap", "relay-")["data"]
-    assert read_settings({**settings, "PUBSUB_PROJECT": "my-gcp-project"}).jobsets is True
-    added = expand(rendered, account("relay")) - expand(list(render_base()), account("relay"))
+def test_a_relay_with_permission_for_jobsets_and_pods_reports_jobsets() -> None:
+    rendered = render(WITH_POOLS)
+    assert read_settings(only(rendered, "ConfigMap", "relay")["data"]).jobsets is True
+    added = expand(rendered, account("relay")) - expand(list(render_default()), account("relay"))
     read = ("list", "watch")
     jobsets = permissions("*", "jobset.x-k8s.io", "jobsets", *read)
     requests = permissions("*", "autoscaling.x-k8s.io", "provisioningrequests", *read)
@@ -353,29 +381,23 @@ READ_WITH_WORKLOADS = {
 
 
 @pytest.mark.parametrize("user, reads", READ_WITH_WORKLOADS.items())
-def test_workloads_adds_only_reads_of_the_owners_of_pods(
-    user: str, reads: set[Permission], tmp_path: Path
-) -> None:
-    without, with_workloads = (
-        render(write_overlay(tmp_path / str(len(names)), *names))
-        for names in (OF_JOBSETS, OF_WORKLOADS)
-    )
-    settings = only(with_workloads, "ConfigMap", "relay-")["data"]
-    read = read_settings({**settings, "PUBSUB_PROJECT": "my-gcp-project"})
+def test_workloads_adds_only_reads_of_the_owners_of_pods(user: str, reads: set[Permission]) -> None:
+    without, with_workloads = render(WITH_GROUPS), render(WITH_WORKLOADS)
+    read = read_settings(only(with_workloads, "ConfigMap", "relay")["data"])
     assert (read.jobsets, read.slice_workloads) == (True, True)
     assert expand(with_workloads, account(user)) - expand(without, account(user)) == reads
 
 
-def test_the_base_does_not_mention_jobsets() -> None:
-    text = kustomize(KUBERNETES).stdout
+def test_the_default_does_not_mention_jobsets() -> None:
+    text = yaml.safe_dump_all(render_default())
     assert not [word for word in ("jobset", "provision-slice", "release-slice") if word in text]
 
 
 @pytest.mark.parametrize("user", SLICE_USERS)
 def test_a_step_of_jobsets_may_write_only_events_the_ledger_and_statuses_of_classes_without_a_provider(
-    user: str, tmp_path: Path
+    user: str,
 ) -> None:
-    found = expand(render(write_overlay(tmp_path, "jobsets")), account(user))
+    found = expand(render(WITH_POOLS), account(user))
     writes = {permission for permission in found if permission[3] not in ("get", "list", "watch")}
     ledger = {("tpu-functions", "", "configmaps/slice-ledger", "update")}
     own = permissions("*", "tpu-functions.dev", "tpusliceclasses/status", "update")
@@ -398,30 +420,28 @@ ADDED_WITH_GROUPS = {
 
 @pytest.mark.parametrize("user, verbs", ADDED_WITH_GROUPS.items())
 def test_jobsets_node_groups_adds_permissions_for_tpunodegroups(
-    user: str, verbs: tuple[str, ...], tmp_path: Path
+    user: str, verbs: tuple[str, ...]
 ) -> None:
     without, with_groups = (
-        expand(render(write_overlay(tmp_path / str(count), *OF_JOBSETS[:count])), account(user))
-        for count in (1, 2)
+        expand(render(values), account(user)) for values in (WITH_POOLS, WITH_GROUPS)
     )
     assert with_groups - without == permissions("*", "tpu.google.com", "tpunodegroups", *verbs)
 
 
-def test_applying_jobsets_again_keeps_a_pause(tmp_path: Path) -> None:
-    rendered = render(write_overlay(tmp_path, "jobsets"))
+def test_applying_jobsets_again_keeps_a_pause() -> None:
+    rendered = render(WITH_POOLS)
     for name in ("jobsets", "slice-ledger"):
         assert "data" not in only(rendered, "ConfigMap", name)
 
 
-@pytest.mark.parametrize("of", [OF_JOBSETS, OF_WORKLOADS], ids=["jobsets", "workloads"])
+@pytest.mark.parametrize("of", [WITH_GROUPS, WITH_WORKLOADS], ids=["jobsets", "workloads"])
 def test_google_identities_of_jobsets_bind_their_users_and_no_service_account(
-    of: tuple[str, ...], tmp_path: Path
+    of: Manifest,
 ) -> None:
-    rendered = render(write_overlay(tmp_path / "google", *of, "jobsets-google-identities"))
-    plain = render(write_overlay(tmp_path / "plain", *of))
-    assert "from the ConfigMap installation" not in yaml.safe_dump_all(rendered)
+    rendered = render({**of, **WITH_USERS})
+    plain = render(of)
     for name in SLICE_USERS:
-        user = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": NAMES[name]}
+        user = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": USERS[name]}
         assert expand(rendered, user) == expand(plain, account(name)) != set()
         assert key({"kind": "ServiceAccount", "metadata": account(name)}) not in map(key, rendered)
     assert "ServiceAccount tpu-functions/relay" in map(key, rendered)
@@ -470,7 +490,7 @@ def test_the_steps_of_jobsets_may_change_only_groups_that_were_created_for_jobse
     google = identity == "google"
     rendered = _policies_of_slices(google)
     policy = only(rendered, "ValidatingAdmissionPolicy", "tpu-functions-slices")
-    names = NAMES if google else {name: f"{ACCOUNTS}:{name}" for name in SLICE_USERS}
+    names = USERS if google else {name: f"{ACCOUNTS}:{name}" for name in SLICE_USERS}
     before = merge_patch(SLICE, old)
     after = merge_patch(before, change)
     for name in SLICE_USERS:
@@ -505,7 +525,7 @@ def test_each_part_of_the_status_of_a_class_has_one_writer(
     policy = only(
         _policies_of_slices(google), "ValidatingAdmissionPolicy", "tpu-functions-slice-classes"
     )
-    names = NAMES if google else {name: f"{ACCOUNTS}:{name}" for name in SLICE_USERS}
+    names = USERS if google else {name: f"{ACCOUNTS}:{name}" for name in SLICE_USERS}
     old = {"metadata": {"name": "v6e"}, **({} if is_new else {"status": STATUS})}
     new = merge_patch(old, {"status": change})
     for user in (*SLICE_USERS, "jane"):
@@ -539,17 +559,15 @@ ACCOUNTS = "system:serviceaccount:tpu-functions"
 
 @functools.cache
 def _policies_of_slices(google: bool) -> list[Manifest]:
-    more = ("jobsets-google-identities",) if google else ()
-    with tempfile.TemporaryDirectory() as folder:
-        return render(write_overlay(Path(folder), *OF_JOBSETS, *more))
+    return render({**WITH_GROUPS, **(WITH_USERS if google else {})})
 
 
 # The relay's credentials
 
 
-@pytest.mark.parametrize("component", ["relay-key-secret", "relay-workload-identity"])
-def test_the_path_of_the_relays_credentials_is_mounted(component: str, tmp_path: Path) -> None:
-    pod = relay_pod(render(write_overlay(tmp_path, component)))
+@pytest.mark.parametrize("google", [{"keySecret": "relay-google-key"}, {"audience": AUDIENCE}])
+def test_the_path_of_the_relays_credentials_is_mounted(google: Manifest) -> None:
+    pod = relay_pod(render({"identity": {"google": google}}))
     (container,), (volume,) = pod["containers"], pod["volumes"]
     (variable,), (mount,) = container["env"], container["volumeMounts"]
     assert variable["name"] == "GOOGLE_APPLICATION_CREDENTIALS"
@@ -558,11 +576,9 @@ def test_the_path_of_the_relays_credentials_is_mounted(component: str, tmp_path:
 
 
 @pytest.mark.parametrize("name", ["relay", "token-writer"])
-def test_workload_identity_mounts_a_token_for_the_configured_provider(
-    name: str, tmp_path: Path
-) -> None:
-    rendered = render(write_overlay(tmp_path, "token-writer", "relay-workload-identity"))
-    settings = only(rendered, "ConfigMap", "relay-google-credentials-")
+def test_workload_identity_mounts_a_token_for_the_configured_provider(name: str) -> None:
+    rendered = render({**TOKEN_WRITER, "identity": {"google": {"audience": AUDIENCE}}})
+    settings = only(rendered, "ConfigMap", "relay-google-credentials")
     pod = only(rendered, "Deployment", name)["spec"]["template"]["spec"]
     path = {
         "name": "GOOGLE_APPLICATION_CREDENTIALS",
@@ -574,7 +590,7 @@ def test_workload_identity_mounts_a_token_for_the_configured_provider(
     token, configuration = volume["projected"]["sources"]
     assert token["serviceAccountToken"] == {
         "path": "token",
-        "audience": NAMES["relay-audience"],
+        "audience": AUDIENCE,
         "expirationSeconds": 3600,
     }
     assert configuration["configMap"]["name"] == settings["metadata"]["name"]
@@ -584,15 +600,31 @@ def test_workload_identity_mounts_a_token_for_the_configured_provider(
         info["credential_source"]["file"] == f"{CREDENTIALS}/{token['serviceAccountToken']['path']}"
     )
     credentials = identity_pool.Credentials.from_info(info)
-    assert credentials.info["audience"] == NAMES["relay-audience"]
+    assert credentials.info["audience"] == AUDIENCE
 
 
-def test_relay_gke_workload_identity_annotates_the_relays_service_account(tmp_path: Path) -> None:
-    rendered = render(write_overlay(tmp_path, "relay-gke-workload-identity"))
+def test_gkes_workload_identity_annotates_the_relays_service_account() -> None:
+    email = "relay@my-gcp-project.iam.gserviceaccount.com"
+    rendered = render({"identity": {"google": {"serviceAccount": email}}})
     assert list(changed(rendered)) == ["ServiceAccount tpu-functions/relay"]
     annotations = only(rendered, "ServiceAccount", "relay")["metadata"]["annotations"]
-    email = "relay@my-gcp-project.iam.gserviceaccount.com"
     assert annotations == {"iam.gke.io/gcp-service-account": email}
+
+
+def test_the_token_writer_has_its_settings_and_its_own_access() -> None:
+    values = {"tokenWriter": {**TOKEN_WRITER["tokenWriter"], "audience": "https://issuer.test"}}
+    rendered = render(values)
+    assert only(rendered, "ConfigMap", "token-writer")["data"] == {
+        "CLUSTER_SERVER": "https://10.128.0.2:6443",
+        "CLUSTER_CA": "Q0E=",
+        "STEPS": "sweep,label-node",
+    }
+    access = yaml.safe_load(
+        only(rendered, "ConfigMap", "token-writer-access")["data"]["kubeconfig"]
+    )
+    assert access["clusters"][0]["cluster"]["server"] == "https://kubernetes.default.svc"
+    policy = only(rendered, "ValidatingAdmissionPolicy", "tpu-functions-account-tokens")
+    assert policy["spec"]["variables"][1]["expression"] == "['https://issuer.test']"
 
 
 # Webhooks
@@ -601,14 +633,34 @@ def test_relay_gke_workload_identity_annotates_the_relays_service_account(tmp_pa
 WEBHOOKS = ("tpu-functions-inject-env", "admit-jobs.tpu-functions.dev", "tpu-functions-tie-pods")
 
 
-def test_all_webhooks_trust_the_ca_of_the_overlay_without_cert_manager(tmp_path: Path) -> None:
-    rendered = render(
-        write_overlay(tmp_path, "inject-env", "admit-jobs", "tie-pods", "inject-env-ca")
-    )
+def bundles_of(rendered: list[Manifest]) -> list[str]:
     found = [only(rendered, "MutatingWebhookConfiguration", name) for name in WEBHOOKS]
-    bundles = [hook["clientConfig"]["caBundle"] for one in found for hook in one["webhooks"]]
-    assert len(bundles) == 4
-    assert len(set(bundles)) == 1
+    return [hook["clientConfig"]["caBundle"] for one in found for hook in one["webhooks"]]
+
+
+def test_all_webhooks_trust_the_given_ca() -> None:
+    assert bundles_of(render(ALL_WEBHOOKS)) == ["Q0E="] * 4
+
+
+def test_all_webhooks_trust_the_generated_ca_which_has_signed_the_servers_certificate() -> None:
+    rendered = render(merge_patch(ALL_WEBHOOKS, {"injectEnv": {"certificate": "generated"}}))
+    data = only(rendered, "Secret", "inject-env-tls")["data"]
+    assert bundles_of(rendered) == [data["ca.crt"]] * 4
+    ca, served = (
+        x509.load_pem_x509_certificate(b64decode(data[one])) for one in ("ca.crt", "tls.crt")
+    )
+    served.verify_directly_issued_by(ca)
+    names = served.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert names.get_values_for_type(x509.DNSName)[0] == "inject-env.tpu-functions.svc"
+
+
+def test_the_webhook_can_be_installed_alone_without_a_project() -> None:
+    values = {"project": "", "slices": {"enabled": False}, "injectEnv": {"enabled": True}}
+    assert {one["kind"] for one in render(values)} == {
+        *("Secret", "ServiceAccount", "Service", "Deployment", "PodDisruptionBudget"),
+        *("NetworkPolicy", "PriorityClass", "MutatingWebhookConfiguration"),
+        *("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"),
+    }
 
 
 # Network and priority
@@ -619,8 +671,8 @@ SERVERS = [{"protocol": "TCP", "port": 443}, {"protocol": "TCP", "port": 6443}]
 METADATA = {"169.254.169.254/32": 80, "169.254.169.252/32": 988}
 
 
-def test_each_deployment_has_its_own_network_policy(tmp_path: Path) -> None:
-    rendered = render(write_overlay(tmp_path, "inject-env", "token-writer"))
+def test_each_deployment_has_its_own_network_policy() -> None:
+    rendered = render({**INJECT_ENV, **TOKEN_WRITER})
     deployments = [one for one in rendered if one["kind"] == "Deployment"]
     names = ["inject-env", "relay", "token-writer"]
     assert sorted(one["metadata"]["name"] for one in deployments) == names
@@ -639,9 +691,12 @@ def test_each_deployment_has_its_own_network_policy(tmp_path: Path) -> None:
 
 
 def test_the_relay_may_connect_only_to_dns_https_and_metadata_servers() -> None:
-    policy = only(list(render_base()), "NetworkPolicy", "relay")
+    policy = only(list(render_default()), "NetworkPolicy", "relay")
     dns, servers, *metadata = policy["spec"]["egress"]
     assert (dns, servers) == ({"ports": DNS}, {"ports": SERVERS})
+    other = only(render({"network": {"apiServerPorts": [8443]}}), "NetworkPolicy", "relay")
+    ports = [one["port"] for one in other["spec"]["egress"][1]["ports"]]
+    assert ports == [443, 8443]
     assert metadata == [
         {"to": [{"ipBlock": {"cidr": cidr}}], "ports": [{"protocol": "TCP", "port": port}]}
         for cidr, port in METADATA.items()
@@ -649,22 +704,20 @@ def test_the_relay_may_connect_only_to_dns_https_and_metadata_servers() -> None:
 
 
 def test_only_pods_of_the_cluster_may_read_the_relays_metrics() -> None:
-    (rule,) = only(list(render_base()), "NetworkPolicy", "relay")["spec"]["ingress"]
+    (rule,) = only(list(render_default()), "NetworkPolicy", "relay")["spec"]["ingress"]
     assert rule["from"] == [{"namespaceSelector": {}}]
 
 
-def test_the_webhook_accepts_all_connections_and_cannot_open_any(tmp_path: Path) -> None:
-    rendered = render(write_overlay(tmp_path, "inject-env"))
+def test_the_webhook_accepts_all_connections_and_cannot_open_any() -> None:
+    rendered = render(INJECT_ENV)
     spec = only(rendered, "NetworkPolicy", "inject-env")["spec"]
     assert "Egress" in spec["policyTypes"]
     assert "egress" not in spec  # none is allowed; the API server drops an empty list
     assert [list(rule) for rule in spec["ingress"]] == [["ports"]]
 
 
-def test_the_relay_and_the_webhook_have_a_higher_priority_than_pods_without_one(
-    tmp_path: Path,
-) -> None:
-    rendered = render(write_overlay(tmp_path, "inject-env", "token-writer"))
+def test_the_relay_and_the_webhook_have_a_higher_priority_than_pods_without_one() -> None:
+    rendered = render({**INJECT_ENV, **TOKEN_WRITER})
     priority = only(rendered, "PriorityClass")
     assert 0 < priority["value"] <= 1_000_000_000, "higher values are reserved for Kubernetes"
     assert not priority.get("globalDefault")
@@ -682,16 +735,23 @@ def test_the_relay_and_the_webhook_have_a_higher_priority_than_pods_without_one(
 
 
 @pytest.mark.parametrize(
-    "component, kind, endpoints",
+    "monitoring, kind, endpoints, rules",
     [
-        ("monitoring-google", "PodMonitoring", "endpoints"),
-        ("monitoring-prometheus", "PodMonitor", "podMetricsEndpoints"),
+        ("google", "PodMonitoring", "endpoints", "Rules"),
+        ("prometheus", "PodMonitor", "podMetricsEndpoints", "PrometheusRule"),
     ],
 )
-def test_monitoring_scrapes_the_relays_port(
-    component: str, kind: str, endpoints: str, tmp_path: Path
+def test_monitoring_scrapes_the_relays_port_and_links_the_runbooks(
+    monitoring: str, kind: str, endpoints: str, rules: str
 ) -> None:
-    rendered = render(write_overlay(tmp_path, component))
+    rendered = render({"monitoring": monitoring, "runbooks": "https://example.test/runbooks"})
+    links = [
+        rule["annotations"]["runbook_url"]
+        for group in only(rendered, rules)["spec"]["groups"]
+        for rule in group["rules"]
+    ]
+    assert len(links) > 5
+    assert all(link.startswith("https://example.test/runbooks/") for link in links)
     template = only(rendered, "Deployment", "relay")["spec"]["template"]
     spec = only(rendered, kind)["spec"]
     assert spec["selector"]["matchLabels"].items() <= template["metadata"]["labels"].items()

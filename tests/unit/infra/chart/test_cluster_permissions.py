@@ -41,19 +41,19 @@ from tests.support.builders import merge
 from tests.support.harness import Harness
 from tests.support.manifests import manifest
 from tests.support.signing_requests import kubelets, pem
-from tests.unit.infra.kubernetes.manifests import Permission, expand
+from tests.unit.infra.chart.manifests import Permission, expand
 
 pytestmark = pytest.mark.xdist_group("permissions in the cluster")
 
-KUBERNETES = Path(__file__).parents[4] / "infra" / "kubernetes"
+MANIFESTS = Path(__file__).parents[4] / "infra" / "chart" / "manifests"
 FILES = (
     "base/rbac.yaml",
-    *(f"components/jobsets/{name}.yaml" for name in ("roles", "relay")),
-    "components/jobsets-node-groups/roles.yaml",
-    "components/workloads/roles.yaml",
+    *(f"jobsets/{name}.yaml" for name in ("roles", "relay")),
+    "jobsets-node-groups/roles.yaml",
+    "workloads/roles.yaml",
 )
 DOCUMENTS = [
-    document for name in FILES for document in yaml.safe_load_all((KUBERNETES / name).read_text())
+    document for name in FILES for document in yaml.safe_load_all((MANIFESTS / name).read_text())
 ]
 
 

@@ -13,7 +13,7 @@ from tests.support.guardrails import CASES, Case
 
 Manifest = dict[str, Any]
 
-COMPONENT = Path(__file__).parents[4] / "infra" / "kubernetes" / "components" / "guardrails"
+COMPONENT = Path(__file__).parents[4] / "infra" / "chart" / "manifests" / "guardrails"
 POLICIES: dict[str, Manifest] = {
     document["metadata"]["name"]: document
     for path in COMPONENT.glob("*.yaml")

@@ -9,8 +9,6 @@ import pytest
 
 from local.gke.nodes import make_nodes
 from local.kube.placement import selects
-from relay.settings import VARIABLES, read_settings
-from shared.base.environment import SettingsError
 from shared.base.names import (
     ACCELERATOR_LABEL,
     BOOTSTRAP_GROUP,
@@ -23,10 +21,8 @@ from shared.node_groups.bootstrap import KUBEADM_GROUP
 from shared.node_groups.spec import DEFAULT_VERSION
 from shared.triggers.routes import STEPS
 from tests.support.admission import refusal
-from tests.unit.infra.kubernetes.manifests import (
-    BASE,
+from tests.unit.infra.chart.manifests import (
     DOCUMENTS,
-    KUSTOMIZATION,
     LABELS,
     SECRET,
     Manifest,
@@ -54,11 +50,6 @@ def identify(document: Manifest) -> str:
 
 
 @pytest.mark.conformance("dp-not-updated")
-def test_every_manifest_of_the_folder_is_part_of_the_base() -> None:
-    files = {path.name for path in BASE.glob("*.yaml")} - {"kustomization.yaml"}
-    assert set(KUSTOMIZATION["resources"]) == files
-
-
 @pytest.mark.parametrize("document", DOCUMENTS, ids=identify)
 def test_every_manifest_has_the_recommended_labels(document: Manifest) -> None:
     labels = document["metadata"]["labels"]
@@ -536,25 +527,12 @@ def test_the_relay_meets_the_restricted_pod_security_standard() -> None:
 
 def test_the_relay_is_probed_at_its_configured_port() -> None:
     (container,) = pod_of("Deployment", "relay", "tpu-functions")["containers"]
-    assert container["ports"] == [{"name": "http", "containerPort": int(relay_settings()["PORT"])}]
+    assert container["ports"] == [{"name": "http", "containerPort": 8080}]
     probes = {name: container[f"{name}Probe"]["httpGet"] for name in ("readiness", "liveness")}
     assert probes == {
         "readiness": {"path": "/readyz", "port": "http"},
         "liveness": {"path": "/healthz", "port": "http"},
     }
-
-
-def relay_settings() -> dict[str, str]:
-    (generator,) = KUSTOMIZATION["configMapGenerator"]
-    return dict(literal.split("=", 1) for literal in generator["literals"])
-
-
-def test_the_base_sets_only_known_relay_settings_and_no_project() -> None:
-    settings = relay_settings()
-    assert settings.keys() <= {variable.name for variable in VARIABLES.values()}
-    with pytest.raises(SettingsError, match=r"^PUBSUB_PROJECT is not set: it must be"):
-        read_settings(settings)
-    assert read_settings({**settings, "PUBSUB_PROJECT": "my-gcp-project"}).port == 8080
 
 
 def test_the_service_account_of_a_step_mounts_no_token() -> None:

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
-import subprocess
 from collections.abc import Iterator
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,20 +16,13 @@ from relay.tokens.__main__ import METRICS as TOKEN_METRICS
 from tests.support.harness import Harness
 from tests.support.manifests import manifest
 from tests.unit.docs.pages import list_anchors
-from tests.unit.infra.kubernetes.kubectl import KUBECTL
 from tests.unit.infra.terraform.terraform_module import ROOT
 from version import VERSION
 
 DASHBOARD = json.loads((ROOT / "infra" / "monitoring" / "dashboard.json").read_text())
-COMPONENTS = ROOT / "infra" / "kubernetes" / "components"
-RULES = {
-    name: yaml.safe_load((COMPONENTS / name / "rules.yaml").read_text())
-    for name in ("monitoring-google", "monitoring-prometheus")
-}
+RULES = yaml.safe_load((ROOT / "infra/chart/manifests/monitoring/rules.yaml").read_text())
 ALERTS: dict[str, dict[str, Any]] = {
-    rule["alert"]: rule
-    for group in RULES["monitoring-prometheus"]["spec"]["groups"]
-    for rule in group["rules"]
+    rule["alert"]: rule for group in RULES["spec"]["groups"] for rule in group["rules"]
 }
 PANELS = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
 QUERIES = {
@@ -134,14 +124,6 @@ def test_the_dashboard_shows_the_clusters_that_are_selected() -> None:
                 assert (label, "=" if label != "cluster" else "=~", value) in matchers
 
 
-def test_both_components_have_the_same_alerts() -> None:
-    google, prometheus = RULES.values()
-    assert google["spec"] == prometheus["spec"]
-    assert (google["kind"], google["apiVersion"]) == ("Rules", "monitoring.googleapis.com/v1")
-    kind, version = prometheus["kind"], prometheus["apiVersion"]
-    assert (kind, version) == ("PrometheusRule", "monitoring.coreos.com/v1")
-
-
 def read_terraform_alerts() -> dict[str, tuple[str, str]]:
     """The alerts of Terraform by title, each with its severity and its runbook, from the text."""
     text = (ROOT / "infra" / "terraform" / "alerts.tf").read_text()
@@ -231,31 +213,6 @@ def test_an_alert_is_critical_if_it_costs_money_or_training_and_only_then() -> N
         name for name, (level, _) in read_terraform_alerts().items() if level == "CRITICAL"
     }
     assert critical == set().union(*WAKES.values())
-
-
-@pytest.mark.skipif(KUBECTL is None, reason="kubectl renders the overlay")
-@pytest.mark.parametrize("name, kind", [("google", "Rules"), ("prometheus", "PrometheusRule")])
-def test_an_overlay_sets_the_owner_in_all_links(tmp_path: Path, name: str, kind: str) -> None:
-    page = (ROOT / "docs" / "reference" / "metrics.md").read_text()
-    replacements, owner = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
-    shutil.copytree(COMPONENTS / f"monitoring-{name}", tmp_path / "component")
-    (tmp_path / "owner.yaml").write_text(owner)
-    head = "resources: [owner.yaml]\ncomponents: [component]\n"
-    (tmp_path / "kustomization.yaml").write_text(head + replacements.replace("Rules}", f"{kind}}}"))
-    done = subprocess.run(
-        [str(KUBECTL), "kustomize", str(tmp_path)], capture_output=True, text=True, check=True
-    )
-    documents = list(yaml.safe_load_all(done.stdout))
-    assert "ConfigMap" not in {one["kind"] for one in documents}
-    (rules,) = (one for one in documents if one["kind"] == kind)
-    links = [
-        rule["annotations"]["runbook_url"]
-        for group in rules["spec"]["groups"]
-        for rule in group["rules"]
-    ]
-    assert links == [
-        rule["annotations"]["runbook_url"].replace("OWNER", "acme") for rule in ALERTS.values()
-    ]
 
 
 def test_the_log_based_metrics_use_fields_that_every_invocation_logs() -> None:

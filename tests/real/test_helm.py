@@ -1,0 +1,223 @@
+"""Helm installs, upgrades, takes over, rolls back and uninstalls the chart on a real control plane.
+
+No kubelet runs: a thread runs the command of the uninstallation's check as a process, with a token of
+the Pod's ServiceAccount, and reports its exit code and output as a kubelet would.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from local.control_plane.plane import OwnControlPlane
+from local.tests.real_parts import open_own_control_plane
+from shared.base.names import FINALIZER
+from tests.real.deploy.installer import simulated_kubelet
+from tests.real.inventory import list_everything
+from tests.real.relay.process import write_kubeconfig
+from tests.real.relay.waiting import until
+from tests.support.chart import CHART, MANIFESTS, PROJECT, needs_helm, render, run_helm
+from tests.support.harness import ROOT
+from tests.support.manifests import manifest
+
+pytestmark = [pytest.mark.real, pytest.mark.xdist_group("helm"), needs_helm]
+
+Document = dict[str, Any]
+GROUPS = "/apis/tpu.google.com/v1alpha1/namespaces/default/tpunodegroups"
+RELAY = "/apis/apps/v1/namespaces/tpu-functions/deployments/relay"
+PODS = "/api/v1/namespaces/tpu-functions/pods"
+MERGE_PATCH = "application/merge-patch+json"
+FOR_CRDS = {"customresourcedefinitions", "apiservices", "tpunodegroups"}
+
+
+@pytest.fixture(scope="module")
+def plane() -> Iterator[OwnControlPlane]:
+    with open_own_control_plane() as started, simulated_kubelet(started):
+        yield started
+
+
+def helm(plane: OwnControlPlane, *arguments: str, values: Document | None = None) -> str:
+    done = run_helm(*arguments, values=values, plane=plane)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def install(plane: OwnControlPlane, values: Document, *flags: str) -> str:
+    arguments = ("upgrade", "--install", "tpu-functions", str(CHART), "--create-namespace", *flags)
+    return helm(plane, *arguments, values={**PROJECT, **values})
+
+
+@contextmanager
+def checks_run(plane: OwnControlPlane, folder: Path) -> Iterator[list[str]]:
+    """Run the Pods of the uninstallation's check; yields their outputs."""
+    outputs: list[str] = []
+    is_over = threading.Event()
+
+    def run() -> None:
+        seen = set()
+        while not is_over.wait(0.2):
+            _, listed = plane.request(
+                "GET", f"{PODS}?labelSelector=app.kubernetes.io/name=uninstall-check"
+            )
+            for pod in listed["items"]:
+                uid = pod["metadata"]["uid"]
+                if uid in seen or "nodeName" not in pod["spec"]:
+                    continue
+                seen.add(uid)
+                (container,) = pod["spec"]["containers"]
+                token = plane.run_kubectl(
+                    *("create", "token", pod["spec"]["serviceAccountName"], "-n", "tpu-functions")
+                ).stdout.strip()
+                port = int(plane.server.rpartition(":")[2])
+                kubeconfig = write_kubeconfig(plane, folder, port, token)
+                done = subprocess.run(
+                    [sys.executable, *container["command"][1:]],
+                    cwd=ROOT,
+                    env={**os.environ, "KUBECONFIG": str(kubeconfig)},
+                    capture_output=True,
+                    text=True,
+                    check=False,
+                )
+                outputs.append(done.stdout + done.stderr)
+                ended = {"exitCode": done.returncode, "reason": "Completed"}
+                status = {
+                    "phase": "Failed" if done.returncode else "Succeeded",
+                    "containerStatuses": [
+                        {
+                            "name": container["name"],
+                            "image": "x",
+                            "imageID": "x",
+                            "ready": False,
+                            "restartCount": 0,
+                            "state": {"terminated": ended},
+                        }
+                    ],
+                }
+                path = f"{PODS}/{pod['metadata']['name']}/status"
+                plane.request("PATCH", path, {"status": status}, MERGE_PATCH)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield outputs
+    finally:
+        is_over.set()
+        thread.join()
+
+
+def image_of_the_relay(plane: OwnControlPlane) -> str:
+    spec = plane.request("GET", RELAY)[1]["spec"]["template"]["spec"]
+    return str(spec["containers"][0]["image"])
+
+
+def test_an_installation_is_upgraded_rolled_back_and_uninstalled_only_without_slices(
+    plane: OwnControlPlane, tmp_path: Path
+) -> None:
+    before = list_everything(plane)
+    install(plane, {"slices": {"workloads": "all"}, "image": {"tag": "1"}})
+    until(lambda: plane.request("GET", GROUPS)[0] == 200, "groups are served")
+    install(plane, {"slices": {"workloads": "all"}, "image": {"tag": "2"}})
+    assert image_of_the_relay(plane).endswith("/relay:2")
+    helm(plane, "rollback", "tpu-functions", "1")
+    assert image_of_the_relay(plane).endswith("/relay:1")
+    group = manifest("held")
+    group["metadata"]["finalizers"] = [FINALIZER]
+    assert plane.request("POST", GROUPS, group)[0] == 201
+    with checks_run(plane, tmp_path) as outputs:
+        refused = run_helm("uninstall", "tpu-functions", plane=plane)
+        assert refused.returncode == 1
+        assert outputs == [
+            "Slices exist, and without tpu-functions nobody would delete them:\n\n"
+            "  TPUNodeGroup default/held\n\n"
+            "Delete them, or the workloads that they are for, and wait until they are gone. Then\n"
+            "uninstall again. To keep tpu-functions: helm rollback tpu-functions --namespace "
+            "tpu-functions\n"
+        ]
+        assert plane.request("GET", RELAY)[0] == 200
+        helm(plane, "rollback", "tpu-functions")
+        install(plane, {"image": {"tag": "3"}})
+        held = f"{GROUPS}/held"
+        plane.request("PATCH", held, {"metadata": {"finalizers": None}}, MERGE_PATCH)
+        assert plane.request("DELETE", held)[0] == 200
+        helm(plane, "uninstall", "tpu-functions", "--wait")
+    assert len(outputs) == 2
+    left = list_everything(plane) - before
+    kept = {line for line in left if "customresourcedefinition" in line.lower()}
+    assert len(kept) == 2, "the definitions are kept"
+    crds = (str(MANIFESTS / "base" / "crd.yaml"), str(MANIFESTS / "jobsets" / "class-crd.yaml"))
+    plane.run_kubectl("delete", "-f", crds[0], "-f", crds[1])
+    plane.run_kubectl("delete", "namespace", "tpu-functions")
+    until(lambda: not _left(plane, before), "nothing is left")
+
+
+def _left(plane: OwnControlPlane, before: set[str]) -> set[str]:
+    short_lived = ("event", "lease", "pod")
+    return {
+        one for one in list_everything(plane) - before if not one.lower().startswith(short_lived)
+    }
+
+
+def test_what_kubectl_has_applied_is_taken_over_without_what_the_chart_lacks(
+    plane: OwnControlPlane,
+) -> None:
+    """As deploy.sh does it: an old variable is gone, and a patched switch is kept."""
+    objects = render({"slices": {"workloads": "jobsets"}, "image": {"tag": "1"}})
+    for one in objects:
+        if one["kind"] == "Deployment":
+            one["spec"]["template"]["spec"]["containers"][0]["env"] = [
+                {"name": "OLD", "value": "1"}
+            ]
+    plane.run_kubectl("apply", "-f", str(MANIFESTS / "namespace.yaml"))
+    applied = plane.run_kubectl(
+        "apply", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
+    )
+    assert applied.returncode == 0, applied.stderr
+    switch = ("patch", "configmap", "jobsets", "--type=merge", '-p={"data": {"paused": "true"}}')
+    plane.run_kubectl("-n", "tpu-functions", *switch)
+    uid = plane.request("GET", RELAY)[1]["metadata"]["uid"]
+    items = render({"slices": {"workloads": "jobsets"}, "image": {"tag": "2"}})
+    moved = plane.run_kubectl(
+        *("apply", "--server-side", "--force-conflicts", "--field-manager=helm", "-f", "-"),
+        stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": items}),
+    )
+    assert moved.returncode == 0, moved.stderr
+    install(plane, {"slices": {"workloads": "jobsets"}, "image": {"tag": "2"}}, "--take-ownership")
+    relay = plane.request("GET", RELAY)[1]
+    (container,) = relay["spec"]["template"]["spec"]["containers"]
+    assert (relay["metadata"]["uid"], container.get("env")) == (uid, None)
+    path = "/api/v1/namespaces/tpu-functions/configmaps/jobsets"
+    for tag in ("3", "4"):
+        install(plane, {"slices": {"workloads": "jobsets"}, "image": {"tag": tag}})
+        assert plane.request("GET", path)[1]["data"] == {"paused": "true"}
+    helm(plane, "uninstall", "tpu-functions", "--no-hooks", "--wait")
+
+
+def test_the_webhook_alone_is_one_installation_and_keeps_its_certificate(
+    plane: OwnControlPlane,
+) -> None:
+    values = {"project": "", "slices": {"enabled": False}, "injectEnv": {"enabled": True}}
+    path = "/api/v1/namespaces/tpu-functions/secrets/inject-env-tls"
+
+    def bundle() -> str:
+        found = plane.run_kubectl(
+            *("get", "mutatingwebhookconfiguration", "tpu-functions-inject-env"),
+            "-o=jsonpath={.webhooks[0].clientConfig.caBundle}",
+        )
+        return found.stdout
+
+    install(plane, values)
+    secret = plane.request("GET", path)[1]["data"]
+    assert bundle() == secret["ca.crt"]
+    install(plane, values)
+    assert plane.request("GET", path)[1]["data"] == secret
+    assert bundle() == secret["ca.crt"]
+    helm(plane, "uninstall", "tpu-functions", "--wait")
