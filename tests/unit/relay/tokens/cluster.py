@@ -10,13 +10,13 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-import yaml
 from google.oauth2.credentials import Credentials
 
 from local.base.clock import VirtualClock
 from local.base.http import Request
 from local.base.ports import LOOPBACK
 from local.cloud.secret_manager import SecretManager as Secrets
+from local.cluster.manifests import BASE, read_manifests
 from local.kube import CertificateAuthority, ClusterOptions, KubeApi, User
 from relay.tokens.writer import SecretManager, TokenWriter
 from shared.ports.errors import CallError
@@ -27,15 +27,7 @@ from shared.ports.kubernetes.cluster import Cluster
 from shared.ports.kubernetes.connection import Connection
 from tests.support.loopback import Loopback, kubeconfig
 
-INFRA = Path(__file__).parents[4] / "infra"
-MANIFESTS = [
-    document
-    for name in ("namespace", "crd", "rbac")
-    for document in yaml.safe_load_all((INFRA / f"kubernetes/base/{name}.yaml").read_text())
-]
-MANIFESTS += yaml.safe_load_all(
-    (INFRA / "kubernetes/components/token-writer/permissions.yaml").read_text()
-)
+MANIFESTS = read_manifests((*BASE, "token-writer"))
 STEPS = ("sweep", "label-node")
 MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
