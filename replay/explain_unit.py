@@ -248,8 +248,7 @@ def _find_switch(cluster: Cluster, kind: str, namespace: str) -> str:
         entry = f"{kind} to the kinds of {namespace}"
     return (
         f"slices for the kind {kind} are off in namespace {namespace}. Add {entry} in {PLACE}. The "
-        "relay must have SLICE_WORKLOADS=true, which the component workloads sets (Terraform: "
-        "slice_workloads)"
+        "relay must have SLICE_WORKLOADS=true, which slice_workloads sets (Terraform)"
     )
 
 

@@ -508,7 +508,7 @@ variable "repository" {
 }
 
 variable "relay_metrics_cluster" {
-  description = "The `cluster` label of the relay's metrics in Managed Service for Prometheus, if the component `monitoring-google` scrapes them: with `notification_channels`, alerts if the relay is down. Empty: no alert."
+  description = "The `cluster` label of the relay's metrics in Managed Service for Prometheus, if the chart's value `monitoring: google` lets it scrape them: with `notification_channels`, alerts if the relay is down. Empty: no alert."
   type        = string
   default     = ""
 

@@ -293,7 +293,7 @@ EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
 UNFENCED = (
     f"Pod TPUNodeGroupCreationFailed: the JobSet has no annotation {EXCLUSIVE}, and the Pod no "
     "nodeSelector job-key, so that Pods of other Jobs could take hosts of the slice: the JobSet must "
-    f"have {EXCLUSIVE}: cloud.google.com/gke-nodepool, or the component admit-jobs be installed"
+    f"have {EXCLUSIVE}: cloud.google.com/gke-nodepool, or the webhook admit-jobs be installed"
 )
 
 

@@ -39,7 +39,7 @@ MANIFESTS: dict[str, dict[str, Any]] = {
 
 
 def select_key(manifest: dict[str, Any]) -> dict[str, Any]:
-    """Let the Pods select their own slice, as the component tie-pods does."""
+    """Let the Pods select their own slice, as the webhook tie-pods does."""
     unit = Unit(manifest["kind"], NAMESPACE, manifest["metadata"]["name"], "")
     manifest["spec"]["template"]["spec"]["nodeSelector"]["job-key"] = unit.key
     return manifest

@@ -312,11 +312,11 @@ def find_fence_violation(kind: UnitKind, demand: Demand, unit: Unit) -> str:
         return (
             f"the Pod has no nodeSelector {JOB_KEY_SELECTOR}, so that Pods of other owners could take "
             f"hosts of the slice: the Pods of {unit.shown} must select {JOB_KEY_SELECTOR}: {unit.key}, "
-            f"as the component tie-pods adds to new Pods in namespaces with the label {TIE}"
+            f"as the webhook tie-pods adds to new Pods in namespaces with the label {TIE}"
         )
-    or_tie = f", or the namespace the label {TIE} and the cluster the component tie-pods"
+    or_tie = f", or the namespace the label {TIE} and the cluster the webhook tie-pods"
     is_jobset = unit.kind == JOBSET_KIND
-    instead = ", or the component admit-jobs be installed" if is_jobset else or_tie
+    instead = ", or the webhook admit-jobs be installed" if is_jobset else or_tie
     return (
         f"the {kind.name} has no annotation {key}, and the Pod no nodeSelector {JOB_KEY_SELECTOR}, so "
         f"that Pods of other Jobs could take hosts of the slice: the {kind.name} must have {key}: "

@@ -236,7 +236,7 @@ def test_a_pod_of_a_jobset_is_explained_with_the_slice_that_would_be_created() -
 QUIET = Options(sweeps=False, relays=False, sinks=False, workloads=True)
 ON = "default: {kinds: [Deployment, ReplicaSet, Job, StatefulSet, LeaderWorkerSet, Pod], slices: 1}"
 PLACE = "the key namespaces of the ConfigMap tpu-functions/jobsets"
-RELAY = "The relay must have SLICE_WORKLOADS=true, which the component workloads sets (Terraform: slice_workloads)."
+RELAY = "The relay must have SLICE_WORKLOADS=true, which slice_workloads sets (Terraform)."
 UNSCHEDULABLE = {
     "status": {
         "phase": "Pending",
@@ -270,7 +270,7 @@ KINDS: dict[str, tuple[str, dict[str, Any], str, str]] = {
     "the key is no mapping": ("4", objects.pod(), "InputRefused", f"gets no slice: {PLACE} must be a mapping of namespaces."),
     "the claim is refused": (ON, objects.job(completionMode="NonIndexed"), "InputRefused", "gets no slice: Job train is not Indexed: slices are created only for those with completionMode: Indexed."),
     "the owner is refused": (ON, objects.job(3, "4x4", template=JOB_TEMPLATE), "InputRefused", "gets no slice: a slice of topology 4x4 has 4 hosts with 4 chips, and Job train has 3 Pods with TPUs: the numbers must be equal."),
-    "hosts could be taken": (ON, objects.job(4, "4x4"), "InputRefused", f"gets no slice: the Pod has no nodeSelector job-key, so that Pods of other owners could take hosts of the slice: the Pods of Job train must select job-key: {JOB_KEY}, as the component tie-pods adds to new Pods in namespaces with the label tpu-functions.dev/tie: enabled."),
+    "hosts could be taken": (ON, objects.job(4, "4x4"), "InputRefused", f"gets no slice: the Pod has no nodeSelector job-key, so that Pods of other owners could take hosts of the slice: the Pods of Job train must select job-key: {JOB_KEY}, as the webhook tie-pods adds to new Pods in namespaces with the label tpu-functions.dev/tie: enabled."),
     "the owner has opted out": (ON, objects.deployment(metadata={"annotations": {OPT_OUT: "true"}}), "OptedOut", "gets no slice: Deployment serve has opted out."),
     "the owner is gone": (ON, owned_by("ReplicaSet", "gone"), "OwnerGone", "gets no slice: ReplicaSet gone is gone or being deleted."),
     "a follower": (ON, objects.job(4, "4x4"), "", "waits for the slice of Job train, for which Pod FIRST asks: explain that one."),
