@@ -110,11 +110,11 @@ def apply(changes: Sequence[Change], refusals: Refusals, now: datetime) -> Refus
     return refusals
 
 
-def without_advice(message: str) -> str:
+def without_advice(text: str) -> str:
     """A slice's message without what its reason advises, which is for people who create groups."""
     for reason in REFUSALS:
-        message = message.partition(find_advice(reason)[:40])[0].rstrip(". ")
-    return message
+        text = text.partition(find_advice(reason)[:40])[0].rstrip(". ")
+    return text
 
 
 def name_asker(found: Slice) -> str:

@@ -96,6 +96,7 @@ _WHERE = {
     "vm_service_account": "the service accounts of the VMs",
     "subnetwork": "subnets of a Shared VPC",
     "node_service_account": "the service accounts of the Nodes",
+    "secrets": "the secret of each step's token",
 }
 _WHERE_OF_JOBSETS = {
     **_WHERE,
@@ -110,14 +111,14 @@ def render() -> str:
     narrow = render_table(("Limited by", "What"), list(_LIMITS))
     parts = [_HEAD, f"## How narrow they are on Google Cloud\n\n{narrow}", _NARROW]
     parts += ["## On Google Cloud\n", *_cloud(permissions), "\n## In the cluster\n"]
-    for name in (*(step.replace("_", "-") for step in ROUTES), "relay"):
+    for name in (*(step.replace("_", "-") for step in ROUTES), "relay", "token-writer"):
         parts.append(_roles(name))
     parts += [_JOINING, _roles("joining-vm")]
     return "\n".join([*parts, _NONE])
 
 
 def _cloud(permissions: dict[str, Any]) -> Iterator[str]:
-    for part in (*ROUTES, "relay"):
+    for part in (*ROUTES, "relay", "token_writer"):
         places = _WHERE_OF_JOBSETS if part in SLICE_STEPS else _WHERE
         rows = [
             (f"`{permission}`", where, reason)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from local.control_plane.plane import OwnControlPlane
 from local.tests.real_parts import get_jobset_crd, open_own_control_plane

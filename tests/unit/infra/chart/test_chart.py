@@ -545,7 +545,7 @@ def test_a_step_may_write_only_the_status_of_requests_of_its_class(
         "ValidatingAdmissionPolicy",
         "tpu-functions-provisioning-requests",
     )
-    step = NAMES["provision-slice"] if google else f"{ACCOUNTS}:provision-slice"
+    step = USERS["provision-slice"] if google else f"{ACCOUNTS}:provision-slice"
     old = {"metadata": {"name": "train-1"}, "spec": {"provisioningClassName": name}}
     new = merge_patch(old, {"status": {"conditions": []}})
     for user in (step, "jane"):
