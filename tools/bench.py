@@ -23,6 +23,7 @@ import argparse
 import asyncio
 import json
 import os
+import re
 import signal
 import ssl
 import statistics
@@ -33,7 +34,8 @@ import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -65,10 +67,10 @@ from shared.settings import GKE
 from shared.triggers.message import Cause, message_about_requests
 from shared.triggers.routes import GROUP_STEPS, SLICE_STEPS, STEPS
 from tests.stories.calls import CallCounter, max_cost, run_lifecycle
-from tests.stories.helpers import ONE_HOST
+from tests.stories.helpers import ONE_HOST, SPOT
 from tests.support.builders import DATA
 from tests.support.harness import JOBSET_MANIFESTS, Harness, manifests
-from tests.support.large_slices import CASES
+from tests.support.large_slices import CASES, TOPOLOGIES
 from tests.support.manifests import manifest
 from tests.support.pushes import push
 from tests.support.signing_requests import kubelets, pem
@@ -80,6 +82,9 @@ from webhook.tpu_env.admission import MAX_VALUES
 ALL_STEPS = (*STEPS, *SLICE_STEPS)
 ROUNDS = 3
 WARM_PUSHES = 30
+LARGEST = 2304
+CONCURRENCY, MEMORY_MB = 8, 512
+"""The largest slice, and what an instance of a function handles at once with which memory."""
 REVIEWS = 300
 REVIEW_P99_S = 0.05
 COSTLY = 10
@@ -152,10 +157,18 @@ class Bench:
         headers = {"Authorization": "Bearer admin", "Content-Type": kind, **more}
         request = Request.of(method, path, headers=headers, body=raw)
 
-        async def ask() -> Any:
-            return self.kube.handle(request).json()
+        answer = self.do(lambda: self.kube.handle(request).json())
+        if answer.get("status") == "Failure":
+            raise RuntimeError(answer["message"])
+        return answer
 
-        return asyncio.run_coroutine_threadsafe(ask(), self.loop).result()
+    def do(self, act: Callable[[], Any]) -> Any:
+        """Act in the thread of the simulations."""
+
+        async def act_there() -> Any:
+            return act()
+
+        return asyncio.run_coroutine_threadsafe(act_there(), self.loop).result()
 
     def kubeconfig(self, folder: Path, step: str) -> str:
         """A kubeconfig with a step's identity."""
@@ -166,8 +179,18 @@ class Bench:
         path.write_text(json.dumps(document))
         return str(path)
 
+    def list_vms(self) -> list[str]:
+        """The names of the VMs that run."""
+        found = self.gce.state()["instances"].items()
+        return [path.rpartition("/")[2] for path, status in found if status == "RUNNING"]
+
 
 GROUPS = "/apis/tpu.google.com/v1alpha1/namespaces/default/tpunodegroups"
+
+NODE_POLICY = (
+    "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings/"
+    "tpu-functions-node-registrations"
+)
 
 
 def slice_manifests() -> list[dict[str, Any]]:
@@ -184,11 +207,11 @@ def pool_created() -> bytes:
     return push(json.loads(text.replace("us-central1-c", container_engine.REGION)))
 
 
-def make_group(bench: Bench, name: str, step: str) -> bytes:
+def make_group(bench: Bench, name: str, step: str, **change: Any) -> bytes:
     """Create a group in a state for which the step calls APIs; return the push about it."""
     if step == "provision_slice":
         return pool_created()
-    created = bench.admin("POST", GROUPS, manifest(name))
+    created = bench.admin("POST", GROUPS, manifest(name, **change))
     uid = created["metadata"]["uid"]
     cluster = bench.admin("GET", "/api/v1/namespaces/kube-system")["metadata"]["uid"]
     resource = resource_name(cluster, name, uid)
@@ -251,6 +274,7 @@ def function(
         "PYTHONPATH": str(ROOT),
         "PYTHONPYCACHEPREFIX": str(folder / "bytecode") if is_compiled else os.devnull,
         "PYTHONDONTWRITEBYTECODE": "" if is_compiled else "1",
+        "MALLOC_ARENA_MAX": "2",
     }
     if step in SLICE_STEPS:
         url = f"http://127.0.0.1:{bench.ports['gke']}"
@@ -345,6 +369,67 @@ def _compare_cold_starts(
     print(f"{title:18}{ours:8.2f}s{plain:8.2f}s{ours / plain:7.0%}", end="")
     memories = (min(one.memory_mb for one in measured) for measured in found.values())
     print("".join(f"{memory:6.0f} MB" for memory in memories))
+
+
+def bench_memory(bench: Bench, folder: Path) -> None:
+    """The highest memory of ``label_node``, which reads the VMs and Nodes of a slice, with as many
+    messages at once as an instance gets."""
+    body = make_large_group(bench, folder)
+    with function(bench, folder, "label_node", ROOT / "main.py") as (url, process):
+        answer(url, push({"version": 1, "kind": "Sweep"}))  # it listens
+        alone = _highest_mb(process)
+        with ThreadPoolExecutor(CONCURRENCY) as pool:
+            for _ in pool.map(lambda _: _answer_at_last(url, body), range(CONCURRENCY)):
+                pass
+        highest = _highest_mb(process)
+    print(f"\nmemory of label_node: {CONCURRENCY} messages at once about {LARGEST:,} hosts")
+    print(f"{'before':10}{alone:6.0f} MB")
+    print(f"{'highest':10}{highest:6.0f} MB, {highest / MEMORY_MB:.0%} of {MEMORY_MB} MB")
+
+
+def make_large_group(bench: Bench, folder: Path) -> bytes:
+    """Create a group of the largest size with its VMs and Nodes; return the push about it."""
+    bench.do(lambda: bench.gce.faults.set_group_limit(LARGEST))
+    shape = {"nodeCount": LARGEST, "topology": TOPOLOGIES[LARGEST]}
+    body = make_group(bench, "large", "inject_token", instanceConfig=dict(SPOT), **shape)
+    with function(bench, folder, "create_resources", ROOT / "main.py") as (url, _):
+        while len(vms := bench.do(bench.list_vms)) < LARGEST:
+            answer(url, body)
+            time.sleep(1)
+    resource = vms[0].rpartition("-")[0]
+    bench.admin("DELETE", NODE_POLICY)  # only kubelets may register such Nodes
+    for vm in vms:
+        bench.admin("POST", "/api/v1/nodes", large_node(vm, resource))
+    return body
+
+
+def large_node(vm: str, resource: str) -> dict[str, Any]:
+    """A Node with the images that a kubelet lists: about 9 KB."""
+    image = {"names": [f"registry.example/{'image' * 8}@sha256:{'0' * 64}"], "sizeBytes": 1 << 30}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": vm, "labels": {RESOURCE_NAME_LABEL: resource}},
+        "spec": {"providerID": f"gce://{PROJECT}/us-central1-c/{vm}"},
+        "status": {"images": [image] * 50, "conditions": [{"type": "Ready", "status": "True"}]},
+    }
+
+
+def _answer_at_last(url: str, body: bytes) -> None:
+    """Push until the answer is 204, as Pub/Sub does."""
+    for _ in range(100):
+        with suppress(RuntimeError):
+            return answer(url, body, timeout_s=300)
+        time.sleep(1)
+    raise RuntimeError(f"{url} has not answered 204 in 100 attempts")
+
+
+def _highest_mb(process: subprocess.Popen[bytes]) -> float:
+    """The highest memory so far of the largest process."""
+    parent = psutil.Process(process.pid)
+    family = [parent, *parent.children(recursive=True)]
+    texts = (Path(f"/proc/{one.pid}/status").read_text() for one in family)
+    return max(int(re.findall(r"^VmHWM:\s+(\d+) kB$", text, re.M)[0]) for text in texts) / 1024
 
 
 def bench_reaction(bench: Bench, folder: Path) -> None:
@@ -485,10 +570,13 @@ def bench_webhook(folder: Path) -> str:
     (folder / "tls.crt").write_text(pair.certificate_pem)
     (folder / "tls.key").write_text(pair.key_pem)
     (port,) = find_free_ports(1)
-    command = [sys.executable, "-m", "webhook", "--host=127.0.0.1", f"--port={port}"]
+    command = [sys.executable, "-m", "webhook"]
     command += [f"--tls-cert-file={folder}/tls.crt", f"--tls-key-file={folder}/tls.key"]
     body = json.dumps(as_review(stateful_set(replicas=64))).encode()
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+    environment = os.environ | {"HOST": "127.0.0.1", "PORT": str(port)}
+    with subprocess.Popen(
+        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdout is not None
         assert '"started"' in process.stdout.readline()
         threading.Thread(target=process.stdout.read, daemon=True).start()
@@ -520,7 +608,16 @@ def find_slowness(took: list[float]) -> str:
     return f"too slow: p99 of a review is {p99 * 1000:.1f} ms; at most {REVIEW_P99_S * 1000:.0f} ms"
 
 
-SECTIONS = ("cold-start", "reaction", "webhook", "waterfall", "calls", "decisions", "sweep")
+SECTIONS = (
+    "cold-start",
+    "reaction",
+    "memory",
+    "webhook",
+    "waterfall",
+    "calls",
+    "decisions",
+    "sweep",
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> str:
@@ -539,12 +636,14 @@ def main(arguments: Sequence[str] | None = None) -> str:
         parser.error(f"no section is called {', '.join(unknown)}; there are {', '.join(SECTIONS)}")
     error = ""
     with tempfile.TemporaryDirectory() as name:
-        if {"cold-start", "reaction"} & {*chosen}:
+        if {"cold-start", "reaction", "memory"} & {*chosen}:
             bench = Bench()
             if "cold-start" in chosen:
                 bench_cold_start(bench, Path(name))
             if "reaction" in chosen:
                 bench_reaction(bench, Path(name))
+            if "memory" in chosen:
+                bench_memory(bench, Path(name))
         if "webhook" in chosen:
             error = bench_webhook(Path(name))
     if "waterfall" in chosen:
