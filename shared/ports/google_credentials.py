@@ -111,7 +111,7 @@ class ApiCalls(ABC):
         except (RequestException, GoogleAuthError) as error:
             raise CallError(name, 0, "unreachable", type(error).__name__, about) from error
         # The libraries' errors for an answer that they cannot parse. Their texts may quote it.
-        except (ParseError, AttributeError, KeyError, TypeError, ValueError) as error:
+        except (ParseError, AttributeError, KeyError, TypeError, UnicodeError) as error:
             why = f"the answer cannot be parsed ({type(error).__name__})"
             raise CallError(name, 0, UNPARSABLE, why, about) from error
 

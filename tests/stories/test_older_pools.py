@@ -251,7 +251,7 @@ def test_during_the_migration_a_jobset_keeps_running_and_can_restart(
     stop, install, _ = STEPS
     assert "scale deployment" in stop
     assert '`jobset_provider = "gke"`' in install
-    assert "`admit-jobs`" in install
+    assert "`injectEnv.admitJobs`" in install
     apply_options(harness)
     harness.configure(slice_provider=GKE, gke=SETTINGS)
     harness.jobsets.controllers |= {Controller.JOB_SELECTOR}

@@ -357,7 +357,7 @@ def test_a_job_of_several_hosts_that_selects_its_key_gets_its_slice_and_only_thi
         (
             objects.job(4, FOUR_HOSTS),
             "the Pod has no nodeSelector job-key, so that Pods of other owners could take hosts of the "
-            f"slice: the Pods of Job train must select job-key: {TRAIN.key}, as the component "
+            f"slice: the Pods of Job train must select job-key: {TRAIN.key}, as the webhook "
             "tie-pods adds to new Pods in namespaces with the label tpu-functions.dev/tie: enabled",
         ),
         (

@@ -119,12 +119,12 @@ def test_the_second_of_two_concurrent_runs_does_not_start(tmp_path: Path) -> Non
 def test_a_run_that_fails_to_start_removes_its_objects(tmp_path: Path) -> None:
     async def story() -> None:
         async with open_cluster(tmp_path) as cluster:
-            # The embedded API has no TokenRequest.
+            named = NamedCluster(cluster.kubeconfig, ["nobody"], tmp_path, lambda _: None)
             with pytest.raises(
-                ClusterUnusable, match="serviceaccounts/relay/token was answered 404"
+                ClusterUnusable, match="serviceaccounts/nobody/token was answered 404"
             ):
                 async with AsyncExitStack() as stack:
-                    await open_named(cluster, tmp_path).start(stack)
+                    await named.start(stack)
             assert await find_obstacle(cluster.client, cluster.kubeconfig, gives_slices=True) == ""
 
     asyncio.run(story())
