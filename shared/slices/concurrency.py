@@ -40,13 +40,13 @@ def select(
 
     Half of the slots are for the longest waits. The others are selected at random each time, from the
     namespaces in turn: neither slices that are always rejected nor a namespace with very many block the
-    rest.
+    rest. An odd slot belongs to either half, at random: the end of an operation frees a single one.
     """
 
     def draw(text: str) -> float:
         return hash_to_unit(f"{text} {now.isoformat()}")
 
-    first, counts = (slots + 1) // 2, Counter[str]()
+    first, counts = (slots + round(draw("odd slot"))) // 2, Counter[str]()
     others: list[tuple[int, float, T]] = []
     for one in sorted(waiting[first:], key=lambda one: draw(identify(one)[1])):
         namespace, _ = identify(one)
