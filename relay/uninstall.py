@@ -1,7 +1,10 @@
-"""``python -m relay.uninstall``: the chart's check before an uninstallation.
+"""``python -m relay.uninstall REVISION``: the chart's check before an uninstallation.
 
 It runs as the relay's ServiceAccount, and fails while TPUNodeGroups, or Nodes of node pools for
 workloads, exist: without the permissions that are about to be deleted, nobody would delete their VMs.
+
+REVISION is that of the release, to which a rollback takes a refusal back. Without a revision, helm
+would return to the release before it, or find none.
 """
 
 import asyncio
@@ -25,7 +28,8 @@ Slices exist, and without tpu-functions nobody would delete them:
   {}
 
 Delete them, or the workloads that they are for, and wait until they are gone. Then
-uninstall again. To keep tpu-functions: helm rollback tpu-functions --namespace tpu-functions"""
+uninstall again."""
+_BACK = "To keep tpu-functions: helm rollback tpu-functions {} --namespace tpu-functions"
 
 
 async def find_slices(kubeconfig: str) -> list[str]:
@@ -53,17 +57,19 @@ async def find_slices(kubeconfig: str) -> list[str]:
     return found
 
 
-def main() -> int:
+def main(revision: str) -> int:
     """Print what exists; the exit status is 0 if there is nothing."""
     try:
         found = asyncio.run(find_slices(os.environ.get("KUBECONFIG", "")))
     except API_FAILURES as error:
         print(f"It cannot be checked whether slices exist: {error}")
-        return 1
-    if found:
+    else:
+        if not found:
+            return 0
         print(_REFUSAL.format("\n  ".join(found)))
-    return 1 if found else 0
+    print(_BACK.format(revision))
+    return 1
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(*sys.argv[1:]))

@@ -139,11 +139,12 @@ def test_an_installation_is_upgraded_rolled_back_and_uninstalled_only_without_sl
             "Slices exist, and without tpu-functions nobody would delete them:\n\n"
             "  TPUNodeGroup default/held\n\n"
             "Delete them, or the workloads that they are for, and wait until they are gone. Then\n"
-            "uninstall again. To keep tpu-functions: helm rollback tpu-functions --namespace "
-            "tpu-functions\n"
+            "uninstall again.\n"
+            "To keep tpu-functions: helm rollback tpu-functions 1 --namespace tpu-functions\n"
         ]
         assert plane.request("GET", RELAY)[0] == 200
-        helm(plane, "rollback", "tpu-functions")
+        helm(plane, "rollback", "tpu-functions", "1")
+        assert image_of_the_relay(plane).endswith("/relay:1")
         install(plane, {"image": {"tag": "3"}})
         held = f"{GROUPS}/held"
         plane.request("PATCH", held, {"metadata": {"finalizers": None}}, MERGE_PATCH)

@@ -19,6 +19,9 @@ data:
   SLICE_WORKLOADS: "true"
   {{- end }}
 {{- if .Values.tokenWriter.enabled }}
+{{- range list "server" "ca" "steps" }}
+  {{- if not (index $.Values.tokenWriter .) }}{{ fail (printf "tokenWriter.%s: it is required with tokenWriter.enabled" .) }}{{ end }}
+{{- end }}
 ---
 apiVersion: v1
 kind: ConfigMap
@@ -30,7 +33,7 @@ metadata:
     app.kubernetes.io/component: token-writer
     app.kubernetes.io/part-of: tpu-functions
 data:
-  CLUSTER_SERVER: {{ required "tokenWriter.server: it is required" .Values.tokenWriter.server | quote }}
+  CLUSTER_SERVER: {{ .Values.tokenWriter.server | quote }}
   CLUSTER_CA: {{ .Values.tokenWriter.ca | quote }}
   STEPS: {{ join "," .Values.tokenWriter.steps | quote }}
 ---

@@ -26,6 +26,7 @@ from tests.support.admission import evaluate, refusal
 from tests.support.chart import (
     AUDIENCE,
     CHART,
+    NAMESPACE,
     PROJECT,
     TOKEN_WRITER,
     USERS,
@@ -151,6 +152,10 @@ WRONG: tuple[tuple[Manifest, str], ...] = (
     ({"monitoring": True}, "at '/monitoring': value must be one of 'none', 'prometheus', 'google'"),
     ({"project": ""}, "project: it is required with slices"),
     ({"identity": {"users": {"sweep": "a@b"}}}, "identity.users: the user of create-resources is missing"),
+    ({"tokenWriter": {"enabled": True}}, "tokenWriter.server: it is required with tokenWriter.enabled"),
+    ({"tokenWriter": {**TOKEN_WRITER["tokenWriter"], "steps": []}}, "tokenWriter.steps: it is required with tokenWriter.enabled"),
+    ({"tokenWriter": {"steps": ["label_node"]}}, "at '/tokenWriter/steps/0': value must be one of 'create-resources'"),
+    ({**TOKEN_WRITER, **WITH_USERS}, "tokenWriter.enabled and identity.users: set one, because the token-writer needs the ServiceAccounts"),
     ({"injectEnv": {"admitJobs": True}}, "injectEnv.admitJobs and injectEnv.tiePods need injectEnv.enabled: they share its Deployment"),
     ({"injectEnv": {"enabled": True, "certificate": "secret"}}, "injectEnv.caBundle: it is required with injectEnv.certificate = secret (docs/injection.md)"),
     ({"identity": {"google": {"audience": AUDIENCE, "keySecret": "key"}}}, "identity.google: set audience or keySecret, not both"),
@@ -254,6 +259,27 @@ def test_the_values_for_pods_are_those_of_each_deployment() -> None:
         assert template["spec"]["nodeSelector"] == pods["nodeSelector"]
         assert template["spec"]["tolerations"] == pods["tolerations"]
         assert template["spec"]["containers"][0]["env"] == pods["env"]
+
+
+def test_the_check_before_an_uninstallation_runs_without_googles_credentials() -> None:
+    pods = {"annotations": {"a": "b"}, "env": [{"name": "NO_PROXY", "value": "10.0.0.1"}]}
+    values = {**PROJECT, "pods": pods, "identity": {"google": {"keySecret": "missing"}}}
+    run = run_helm(
+        "template",
+        NAMESPACE,
+        str(CHART),
+        "--show-only=templates/uninstall-check.yaml",
+        values=values,
+    )
+    template = yaml.safe_load(run.stdout)["spec"]["template"]
+    assert template["metadata"]["annotations"] == pods["annotations"]
+    (container,) = template["spec"]["containers"]
+    assert "volumes" not in template["spec"]
+    assert "volumeMounts" not in container
+    assert container["env"] == pods["env"]
+    revision = "1"  # of a first installation
+    assert container["command"] == ["python", "-m", "relay.uninstall", revision]
+    assert template["spec"]["serviceAccountName"] == "relay"
 
 
 def test_pods_can_be_scheduled_on_the_control_plane() -> None:
