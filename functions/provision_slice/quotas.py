@@ -80,8 +80,8 @@ def read_quota(work: SliceWork, limits: tuple[Limit, ...]) -> Quota:
     ledger = work.cluster.find_slice_ledger()
     if ledger is None:
         raise InputError(
-            f"{limits[0].shown}, but ConfigMap {SYSTEM_NAMESPACE}/slice-ledger is missing: apply the "
-            "manifests of this version again (component jobsets)"
+            f"{limits[0].shown}, but ConfigMap {SYSTEM_NAMESPACE}/slice-ledger is missing: "
+            "upgrade the chart to this version, with slices.workloads"
         )
     namespace = "" if limits[-1].class_name else limits[0].key
     return Quota.of(limits, tuple(work.provider.list_all(namespace, with_nodes=False)), ledger)

@@ -372,7 +372,7 @@ resource "google_monitoring_alert_policy" "tokens" {
   depends_on = [time_sleep.apis]
 }
 
-# The relay's metrics exist only if Managed Service for Prometheus scrapes them (component monitoring-google).
+# The relay's metrics exist only if Managed Service for Prometheus scrapes them (the chart's value monitoring).
 # Their label `cluster` has the cluster's name.
 resource "google_monitoring_alert_policy" "relay_down" {
   count = local.alerts && var.relay_metrics_cluster != "" ? 1 : 0

@@ -624,7 +624,7 @@ def test_the_quota_of_a_namespace_with_a_limit_is_read_before_a_creation(
 NO_QUOTA = {
     "the limit cannot be read": ({"get_jobset_options": {"namespaces": "default: 4"}}, "the key namespaces of the ConfigMap tpu-functions/jobsets must give default kinds"),
     "the slice never fits": ({"get_jobset_options": {"namespaces": "default: {kinds: [JobSet], slices: 2, chips: 8}"}}, "the Pod asks for a slice of 16 chips, but namespace default may have 2 slices and 8 chips"),
-    "there is no ledger": ({"find_slice_ledger": None}, "namespace default may have 2 slices and 32 chips (the key namespaces of the ConfigMap tpu-functions/jobsets), but ConfigMap tpu-functions/slice-ledger is missing: apply"),
+    "there is no ledger": ({"find_slice_ledger": None}, "namespace default may have 2 slices and 32 chips (the key namespaces of the ConfigMap tpu-functions/jobsets), but ConfigMap tpu-functions/slice-ledger is missing: upgrade the chart"),
 }  # fmt: skip
 
 
