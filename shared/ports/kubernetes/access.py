@@ -34,6 +34,8 @@ _SCOPES = (
 _JWT = re.compile(r"[\w-]+\.([\w-]+)\.[\w-]+", re.ASCII)
 _MIN_READ_INTERVAL = timedelta(minutes=1)
 """Between two reads of a token that has no half-life left: each read of a secret's volume is a call."""
+_MAX_READ_INTERVAL = timedelta(hours=6)
+"""A foreign token that lives for a year must not be kept after the token-writer has replaced it."""
 
 
 class AccessError(Exception):
@@ -163,7 +165,8 @@ class ServiceAccount:
 class TokenFile:
     """A ServiceAccount's token in a file, which another program replaces long before it expires.
 
-    The file is read at the start, at half of the token's remaining life, and after a 401.
+    The file is read at the start, at half of the token's remaining life but at least each six hours,
+    and after a 401.
     """
 
     trust = "CLUSTER_CA"
@@ -185,11 +188,12 @@ class TokenFile:
                 raise
         if self._client is None:
             self._client = _client_of_server(self._access)
-        self._read_at = now + max(_MIN_READ_INTERVAL, (self._expires - now) / 2)
+        half = min(_MAX_READ_INTERVAL, (self._expires - now) / 2)
+        self._read_at = now + max(_MIN_READ_INTERVAL, half)
         return Session(self._client, {"authorization": f"Bearer {self._token}"})
 
     def is_stale(self) -> bool:
-        """Whether half of the token's life, as it was when the file was read, is over."""
+        """Whether the file is to be read again."""
         return self._now() >= self._read_at
 
     @property

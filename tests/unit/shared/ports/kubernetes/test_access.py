@@ -512,18 +512,20 @@ def token_file(servers: Servers, tmp_path: Path) -> TokenFile:
 
 
 @pytest.mark.parametrize(
-    "waits_h, used",
+    "life_h, waits_h, used",
     [
-        ([5.9], ["a", "a"]),
-        ([6], ["a", "b"]),
+        (12, [5.9], ["a", "a"]),
+        (12, [6], ["a", "b"]),
         # "b" was as old as "a", so half of its life is over after three more hours.
-        ([6, 2.9, 0.1], ["a", "b", "b", "d"]),
+        (12, [6, 2.9, 0.1], ["a", "b", "b", "d"]),
+        # A token of a year, which the token-writer has replaced meanwhile
+        (8760, [5.9, 0.1], ["a", "a", "c"]),
     ],
 )
-def test_a_token_file_is_read_at_the_start_and_at_half_of_the_tokens_life(
-    token_file: TokenFile, waits_h: list[float], used: list[str]
+def test_a_token_file_is_read_at_the_start_and_at_half_of_the_tokens_life_or_after_six_hours(
+    token_file: TokenFile, life_h: int, waits_h: list[float], used: list[str]
 ) -> None:
-    cluster, written = token_file.open(), [token_file.write("a")]
+    cluster, written = token_file.open(), [token_file.write("a", life_h * HOURS)]
     cluster.list_nodes("tng-x", 2)
     for hours, name in zip(waits_h, "bcd", strict=False):
         written.append(token_file.write(name))
