@@ -207,7 +207,7 @@ def _make_transport(remaining_s: Callable[[], float]) -> Any:
             except TransportError as error:
                 raise CallError(_CALL, 0, "unreachable", explain(error)) from error
             said = answer.data.decode(errors="replace").strip()[:300]
-            if answer.status in DEFAULT_RETRYABLE_STATUS_CODES:
+            if answer.status >= 500 or answer.status in DEFAULT_RETRYABLE_STATUS_CODES:
                 raise CallError(_CALL, answer.status, "refused", said)
             # An exchange of credentials, whose refusal google-auth reports without its status.
             if answer.status >= 400 and options.get("method") == "POST":

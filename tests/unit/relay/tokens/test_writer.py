@@ -290,7 +290,8 @@ REFUSED = json.dumps(
 
 
 @pytest.mark.parametrize(
-    "status, result", [(400, "401 refused"), (403, "401 refused"), (503, "503 refused")]
+    "status, result",
+    [(400, "401 refused"), (403, "401 refused"), (429, "429 refused"), (502, "502 refused")],
 )
 def test_googles_refusal_of_the_pods_token_is_reported_in_its_words(
     world: World, status: int, result: str
@@ -312,7 +313,7 @@ def test_googles_refusal_of_the_pods_token_is_reported_in_its_words(
     manager = SecretManager(world.endpoint, GoogleCredentials(lambda: federated))
     world.restart(manager=manager)
     assert set(world.run_round().values()) == {
-        f"token for Google's APIs: {result}: {'' if status == 503 else LOOPBACK + ': '}{REFUSED}"
+        f"token for Google's APIs: {result}: {'' if status > 403 else LOOPBACK + ': '}{REFUSED}"
     }
 
 
