@@ -26,7 +26,7 @@
   {{- $text = $text | replace $group $kubeadms }}
 {{- end }}
 {{- with $v.tokenWriter.audience }}
-  {{- $text = $text | replace "'https://kubernetes.default.svc.cluster.local'" (squote .) }}
+  {{- $text = $text | replace "'https://kubernetes.default.svc.cluster.local'" (splitList "," . | join "', '" | squote) }}
 {{- end }}
 {{- if $v.identity.google.serviceAccount }}
   {{- $account := "kind: ServiceAccount\nmetadata:\n  name: relay\n" }}

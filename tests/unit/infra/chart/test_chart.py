@@ -637,8 +637,18 @@ def test_gkes_workload_identity_annotates_the_relays_service_account() -> None:
     assert annotations == {"iam.gke.io/gcp-service-account": email}
 
 
-def test_the_token_writer_has_its_settings_and_its_own_access() -> None:
-    values = {"tokenWriter": {**TOKEN_WRITER["tokenWriter"], "audience": "https://issuer.test"}}
+@pytest.mark.parametrize(
+    "audience, allowed",
+    [
+        ("https://issuer.test", ["https://issuer.test"]),
+        ("https://issuer.test,k3s", ["https://issuer.test", "k3s"]),
+        ("", ["https://kubernetes.default.svc.cluster.local"]),
+    ],
+)
+def test_the_token_writer_has_its_settings_and_its_own_access(
+    audience: str, allowed: list[str]
+) -> None:
+    values = {"tokenWriter": {**TOKEN_WRITER["tokenWriter"], "audience": audience}}
     rendered = render(values)
     assert only(rendered, "ConfigMap", "token-writer")["data"] == {
         "CLUSTER_SERVER": "https://10.128.0.2:6443",
@@ -650,7 +660,7 @@ def test_the_token_writer_has_its_settings_and_its_own_access() -> None:
     )
     assert access["clusters"][0]["cluster"]["server"] == "https://kubernetes.default.svc"
     policy = only(rendered, "ValidatingAdmissionPolicy", "tpu-functions-account-tokens")
-    assert policy["spec"]["variables"][1]["expression"] == "['https://issuer.test']"
+    assert evaluate(policy["spec"]["variables"][1]["expression"], {}) == allowed
 
 
 # Webhooks
