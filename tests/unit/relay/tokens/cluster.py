@@ -114,9 +114,11 @@ class World:
         request = Request.of(method, path, headers=headers, body=json.dumps(body) if body else None)
         return self.loopback.call(lambda: self.api.handle(request)).json()
 
-    def mint(self, account: str, user: str = "admin", **spec: Any) -> str:
+    def mint(
+        self, account: str, user: str = "admin", namespace: str = "tpu-functions", **spec: Any
+    ) -> str:
         """Return a token, or the message of the error."""
-        path = f"/api/v1/namespaces/tpu-functions/serviceaccounts/{account}/token"
+        path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token"
         answer = self.ask("POST", path, {"spec": spec}, user)
         return str(
             answer.get("status", {}).get("token")

@@ -334,12 +334,21 @@ def test_the_policy_limits_the_tokens_of_the_token_writer(world: World, case: st
     assert world.mint(account, **spec).startswith("eyJ"), "others are not limited"
 
 
-@pytest.mark.parametrize("account", ["relay", "token-writer", "default"])
+@pytest.mark.parametrize(
+    "namespace, account",
+    [
+        ("tpu-functions", "relay"),
+        ("tpu-functions", "token-writer"),
+        ("tpu-functions", "default"),
+        ("kube-system", "sweep"),
+    ],
+)
 def test_the_token_writer_cannot_mint_tokens_of_others_even_with_a_role(
-    world: World, account: str
+    world: World, namespace: str, account: str
 ) -> None:
-    own = world.mint("token-writer")
-    assert "cannot create resource" in world.mint(account, own)
+    own, other = world.mint("token-writer"), {"metadata": {"name": "sweep"}}
+    world.ask("POST", "/api/v1/namespaces/kube-system/serviceaccounts", other)
+    assert "cannot create resource" in world.mint(account, own, namespace)
     grant = {
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "all"},
         "metadata": {"name": "all"},
@@ -350,7 +359,8 @@ def test_the_token_writer_cannot_mint_tokens_of_others_even_with_a_role(
     subjects = [{"kind": "ServiceAccount", "name": "token-writer", "namespace": "tpu-functions"}]
     world.ask("POST", f"{roles}clusterrolebindings", {**grant, "subjects": subjects})
     why = "the token-writer may only mint tokens of the steps' ServiceAccounts in tpu-functions"
-    assert world.mint(account, own) == f'serviceaccounts "{account}" is forbidden: {DENIED}{why}'
+    message = world.mint(account, own, namespace)
+    assert message == f'serviceaccounts "{account}" is forbidden: {DENIED}{why}'
 
 
 def test_the_role_and_the_policy_name_the_account_of_each_step() -> None:
