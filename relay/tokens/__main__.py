@@ -21,7 +21,7 @@ from shared.ports.kubernetes.access_settings import read_server
 ROUND_S = 300.0
 RETRY_S = 60.0
 _STUCK_S = 900.0
-"""A round that takes longer ends the process, so that the kubelet starts it again."""
+"""The process ends if a round and the wait after it take longer, so that the kubelet starts it again."""
 _EXIT_CANNOT_START = 2
 METRICS = CollectorRegistry()
 _WRITTEN = Gauge(
