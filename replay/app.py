@@ -18,6 +18,7 @@ from replay.publications import Publication, get_group, list_groups, resyncs
 from shared.base.environment import SettingsError
 from shared.base.fields import count
 from shared.base.names import JOBSET_KIND, KIND
+from shared.triggers.message import REQUEST_KIND
 from version import VERSION
 
 DONE, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
@@ -227,7 +228,7 @@ def explain_target(
       kubectl tng explain jobset/my-jobset -n research
       kubectl tng explain pod/my-pod
     """
-    namespace, name, kind = commands.parse_target(ctx, target, JOBSET_KIND, "Pod")
+    namespace, name, kind = commands.parse_target(ctx, target, JOBSET_KIND, "Pod", REQUEST_KIND)
     explanation: explain.Explanation | explain_unit.UnitExplanation
     if is_pod and is_jobset:
         raise typer.BadParameter("--jobset and --pod exclude each other", param_hint="--pod")
@@ -235,6 +236,8 @@ def explain_target(
     if is_pod or is_jobset or kind != KIND:
         is_pod = is_pod or kind == "Pod"
         explain_one = explain_unit.explain_pod if is_pod else explain_unit.explain_jobset
+        if kind == REQUEST_KIND:
+            explain_one = explain_unit.explain_request
         explanation = explain_one(deps, namespace or deps.namespace, name)
         print_unit_explanation(explanation, output)
     else:

@@ -9,6 +9,7 @@ from typing import Any
 
 from replay.text import printable
 from shared.base.names import GROUP, JOBSET_KIND, KIND, PLURAL
+from shared.triggers.message import REQUEST_KIND
 
 COMPLETER = "kubectl_complete-tng"
 """What kubectl runs to complete the words after ``kubectl tng``: a link to the program."""
@@ -19,6 +20,7 @@ KINDS = {
     **dict.fromkeys(("tng", KIND.lower(), PLURAL, f"{PLURAL}.{GROUP}"), KIND),
     **dict.fromkeys(("jobset", "jobsets", "jobsets.jobset.x-k8s.io"), JOBSET_KIND),
     **dict.fromkeys(("pod", "pods", "po"), "Pod"),
+    **dict.fromkeys(("provisioningrequest", "provisioningrequests", "provreq"), REQUEST_KIND),
 }
 """The words before a slash that name a kind, as kubectl accepts them."""
 _NO_FILES = ":4"

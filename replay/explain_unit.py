@@ -15,7 +15,13 @@ from replay.dependencies import Dependencies
 from replay.errors import ReplayError
 from replay.explain import StepExplanation
 from replay.explain_class import explain_class
-from shared.base.documents import Document, read_mapping, read_mappings, read_text
+from shared.base.documents import (
+    Document,
+    find_condition,
+    read_mapping,
+    read_mappings,
+    read_text,
+)
 from shared.base.environment import SettingsError
 from shared.base.fields import count
 from shared.base.names import JOBSET_KIND, TOPOLOGY_LABEL, TPU_RESOURCE
@@ -27,9 +33,10 @@ from shared.slices.create_or_release import PHASES, find_phase
 from shared.slices.kinds import Leader, find_kind, find_leader
 from shared.slices.kinds.jobset import JOBSET as JOBSET_ROW
 from shared.slices.limits import PLACE
+from shared.slices.requests import CLASS_NAME
 from shared.slices.units import OPT_OUT, Need, has_opted_out, is_held, read_demand, waits
 from shared.slices.work import SliceWork, build_provider
-from shared.triggers.message import Cause, Message
+from shared.triggers.message import REQUEST_KIND, Cause, Message
 from shared.triggers.trigger import ObjectTrigger
 
 JOBSET, POD = "jobset", "pod"
@@ -196,6 +203,29 @@ def explain_pod(deps: Dependencies, namespace: str, name: str) -> UnitExplanatio
     is_swept = leader.kind.is_always_on or quotas.lists_all(cluster)
     answer = explain.explain_step(provision_slice.STEP.name, is_swept, build_plan, name)
     return replace(_build_of_pod(pod, f"{held}{words[0]}", answer), of_class=of_class)
+
+
+def explain_request(deps: Dependencies, namespace: str, name: str) -> UnitExplanation:
+    """What the conditions of a ProvisioningRequest say. Raises `ReplayError` if there is none,
+    `CallError`."""
+    request = deps.open_cluster().find_owner(REQUEST_KIND, namespace, name)
+    if request is None:
+        raise ReplayError(
+            f"there is no {REQUEST_KIND} {namespace}/{name}; kubectl get provisioningrequests -A lists "
+            "them"
+        )
+    status, of = read_mapping(request, "status"), read_mapping(request, "spec")
+    found = (find_condition(status, one) for one in ("Failed", "BookingExpired", "Provisioned"))
+    one = next(filter(None, found), {})
+    words = "has no conditions yet: provision_slice has not looked at it, and its log says why"
+    if (of_class := read_text(of, "provisioningClassName")) != CLASS_NAME:
+        words = f"is of the class {of_class}, which another system serves"
+    elif one:
+        words = f"has {one.get('type')}={one.get('status')}: {read_text(one, 'message')}"
+    key = f"{namespace}/{name}"
+    return UnitExplanation(
+        REQUEST_KIND.lower(), key, f"{REQUEST_KIND} {key} {words}".rstrip(".") + "."
+    )
 
 
 def _build_of_pod(pod: Document, why: str, *steps: StepExplanation) -> UnitExplanation:

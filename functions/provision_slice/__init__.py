@@ -23,6 +23,7 @@ from dataclasses import replace
 
 from functions.provision_slice import decide, observe, quotas, requests, waiting
 from shared.base.reasons import Reason
+from shared.base.timestamps import parse_time
 from shared.frame.plan import Emit, NothingToDo, Plan
 from shared.frame.step import Invocation, Step
 from shared.ports.error_reasons import ErrorKind
@@ -30,7 +31,7 @@ from shared.ports.errors import CallError
 from shared.slices import create_or_release
 from shared.slices.actions import CreateSlice, SliceActionError
 from shared.slices.kinds import find_leader
-from shared.slices.requests import find_source, is_open
+from shared.slices.requests import is_open
 from shared.slices.units import find_wait_start
 from shared.slices.work import (
     GIVEN_UP,
@@ -76,17 +77,19 @@ def _open_request(work: SliceWork, message: Message) -> SliceWork:
     request = work.cluster.find_owner(REQUEST_KIND, message.namespace, message.name)
     if request is None or message.uid not in ("", request["metadata"]["uid"]):
         raise NothingToDo("RequestGone")
-    work.about = request
-    work.source = find_source(work.cluster, request) if is_open(request) else None
-    if work.source is None:
+    if not is_open(request):
         raise NothingToDo("RequestClosed")
+    work.about = work.request = request
     return work
 
 
 def recover(work: SliceWork, error: CallError) -> Plan | None:
-    """Report an environment error of an action on the Pod's slice."""
+    """Report an environment error of an action on the Pod's slice, or of any call for a request."""
     if not isinstance(error, SliceActionError):
-        return None
+        if work.request is None or error.reason is None:
+            return None
+        event = create_or_release.CREATION_REFUSED.render(work.provider, {"failure": str(error)})
+        return Plan(error.reason, first=(Emit(event, once=True),), note=str(error))
     observed = work.observed
     is_operation = isinstance(observed, observe.ObservedOperation)
     pod = observed.waiting_pod if is_operation else observed
@@ -124,12 +127,14 @@ def recover(work: SliceWork, error: CallError) -> Plan | None:
 
 
 def report_retry(work: SliceWork, error: Exception) -> Plan | None:
-    """Report a transient error that only the sweep retries, if the Pod has waited for long. The end of
-    an operation is reported by nothing else."""
-    leader = work.leader
+    """Report a transient error that only the sweep retries, if the Pod or request has waited for long.
+    The end of an operation is reported by nothing else."""
+    leader, request = work.leader, work.request
     if isinstance(work.trigger, LogTrigger):
         return None
-    if leader is None or work.now - find_wait_start(leader.demand) < RETRY_REPORTED_AFTER:
+    created = parse_time(request["metadata"]["creationTimestamp"]) if request else work.now
+    since = find_wait_start(leader.demand) if leader else created
+    if work.now - since < RETRY_REPORTED_AFTER:
         return Plan(GIVEN_UP)
     event = create_or_release.CREATION_RETRIED.render(work.provider, {"failure": str(error)})
     return Plan(GIVEN_UP, first=(Emit(event, once=True),))

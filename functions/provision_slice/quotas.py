@@ -3,6 +3,7 @@
 import sys
 from collections import defaultdict
 from collections.abc import Collection, Iterable
+from typing import Any
 
 from functions.provision_slice import waiting
 from shared.base import backoff
@@ -53,8 +54,10 @@ def list_due_requests(work: SliceWork) -> tuple[Message, ...]:
     """Resyncs about the open ProvisioningRequests that are due, if a namespace lists their kind."""
     if REQUEST_KIND not in work.cluster.get_jobset_options().get(NAMESPACES_KEY, ""):
         return ()
-    found = []
-    for one in filter(is_open, work.cluster.list_requests("", work.now)):
+    listed, found = list[dict[str, Any]](), []
+    with work.best_effort():  # Pods get their slices without it
+        listed = work.cluster.list_requests("", work.now)
+    for one in filter(is_open, listed):
         created = parse_time(one["metadata"]["creationTimestamp"])
         if backoff.is_due(find_transition_time(one, ("Provisioned",)) or created, work.trigger.at):
             found.append(waiting.build_request_message(one["metadata"], work.now))

@@ -15,13 +15,11 @@ from shared.slices.create_or_release import VARYING
 from shared.slices.kinds import Leader, get_kind, kind
 from shared.slices.limits import PLACE
 from shared.slices.provider import Slice, SliceState
-from shared.slices.requests import RequestSource, list_units, read_entry
+from shared.slices.requests import DETAIL, RequestSource, find_source, list_units, read_entry
 from shared.slices.units import InputError, Need, UnservableError
 from shared.slices.work import SliceWork, list_users
 from shared.triggers.message import REQUEST_KIND
 
-DETAIL = "WorkloadKey"
-"""The detail in the status with the value of `names.WORKLOAD_LABEL` on the Nodes."""
 EXPIRES_AFTER = timedelta(minutes=10)
 """A request expires if nobody uses its slices so long after they were complete."""
 
@@ -39,16 +37,18 @@ class ObservedRequest:
     is_unused: bool = False
 
 
-AnyObserved = pods.Observed | ObservedRequest
+AnyObserved = pods.Observed | ObservedRequest | None
 Conditions = Mapping[str, tuple[str, str, str]]  # status, reason and message by type
 Plans = Mapping[str, Plan]
 
 
 def observe(work: SliceWork) -> AnyObserved:
-    """Read the slices of a request, if the trigger is about one."""
-    source = work.source
-    if source is None:
+    """Read the slices of a request, if the trigger is about one; ``None`` if its workload has ended."""
+    if work.request is None:
         return pods.observe(work)
+    source = find_source(work.cluster, work.request)
+    if source is None:
+        return None
     since = kind.find_transition_time(source.request, ("Provisioned",))
     observed = ObservedRequest(source, since is not None)
     try:
@@ -109,8 +109,12 @@ def _is_ready(work: SliceWork, one: pods.ObservedPod) -> bool:
 
 def decide(observed: AnyObserved, now: datetime) -> Plan:
     """Decide about the slices of a request, then about its conditions."""
+    if observed is None:
+        return Plan("RequestClosed")
     if not isinstance(observed, ObservedRequest):
         return slices.decide(observed, now)
+    if observed.is_unused:  # what is lost is not created again
+        return plan_status(observed, {}, now)
     plans = {name: slices.decide(one, now) for name, one in observed.slices.items()}
     status = plan_status(observed, plans, now)
     if status.outcome == "Failed":

@@ -49,7 +49,7 @@ class ObservedSlice:
 
     ``wording``: the provider, used only for how its slices are called in Events. ``users`` are the Jobs
     whose Pods run on a slice that is to be deleted, ``guests`` the other units of the Pods that were
-    read for this; ``users_error`` is the error of that read.
+    read for this; ``users_error`` is the error of that read, or of that of what may need it.
     ``refusal`` is the error if its release deadline cannot be written.
     """
 
@@ -213,8 +213,10 @@ def match_states(
     work: SliceWork, slices: Sequence[Slice], states: Mapping[Unit, UnitState]
 ) -> tuple[ObservedSlice, ...]:
     """Each slice with the state of its unit."""
+    matched = ((one, states[one.unit]) for one in slices)
     return tuple(
-        ObservedSlice(one, states[one.unit], work.settings, work.provider) for one in slices
+        ObservedSlice(one, state, work.settings, work.provider, users_error=state.error)
+        for one, state in matched
     )
 
 

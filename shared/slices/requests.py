@@ -15,6 +15,7 @@ from shared.base.documents import Document, read_mapping, read_mappings, read_te
 from shared.base.pods import find_controller
 from shared.base.slice_names import JOB_KEY_SELECTOR
 from shared.base.topology import TOPOLOGY
+from shared.ports.errors import CallError
 from shared.ports.kubernetes.cluster import Cluster
 from shared.slices import units
 from shared.slices.classes import CLASS_ANNOTATION
@@ -26,6 +27,8 @@ from shared.slices.units import Demand, Need, Unit, UnitState, UnservableError
 CLASS_NAME = "slices.tpu-functions.dev"
 """The provisioningClassName of the requests that this system serves."""
 MAX_UNITS = 200
+DETAIL = "WorkloadKey"
+"""The detail in the status with the value of `names.WORKLOAD_LABEL` on the Nodes."""
 
 
 class RequestSource(NamedTuple):
@@ -46,7 +49,8 @@ def is_open(request: Document) -> bool:
 def find_source(cluster: Cluster, request: Document) -> RequestSource | None:
     """Whose a request is; ``None`` if its Workload has ended, or that or its owner is gone."""
     controller = find_controller(request["metadata"]) or {}
-    if not read_text(controller, "apiVersion").startswith("kueue.x-k8s.io/"):
+    group = read_text(controller, "apiVersion").rpartition("/")[0]
+    if (group, controller.get("kind")) != ("kueue.x-k8s.io", "Workload"):
         return RequestSource(request, {}, request)
     workload = _find(cluster, request, controller) or {"spec": {"active": False}}
     is_inactive = read_mapping(workload, "spec").get("active") is False
@@ -88,10 +92,9 @@ def read_entry(request: Document, name: str, pods: int, template: Document) -> E
 
 def list_units(source: RequestSource, entries: Sequence[Entry]) -> dict[Unit, Demand]:
     """The units of a request, and what their Pods ask for. Raises `InputError`."""
-    owner, found = source.owner, dict[Unit, Demand]()
-    if owner is None:
-        raise UnservableError("only JobSets, Indexed Jobs and LeaderWorkerSets get slices so")
-    kind, asking = get_kind(owner["kind"]), [one for one in entries if one.demand.chips]
+    owner, found = source.owner or {}, dict[Unit, Demand]()
+    kind = get_kind(read_text(owner, "kind"))
+    asking = [one for one in entries if one.demand.chips]
     listed = kind.list_units(owner, source.workload, asking) if asking else ()
     for member, entry, holder in islice(listed, MAX_UNITS + 1):
         demand, given = entry.demand, read_texts(read_mapping(holder, "metadata"), "annotations")
@@ -114,17 +117,33 @@ def find_needed(
     cluster: Cluster, states: Mapping[Unit, UnitState], now: datetime
 ) -> dict[Unit, UnitState]:
     """The units that are not needed because their owners have been suspended for long, but have an open
-    request that was accepted: a queue resumes them when they have slices."""
+    request that was accepted: a queue resumes them when they have slices. Where requests cannot be read,
+    their states have the error."""
     suspended = {
         unit: read_mapping(state.owner or {}, "metadata").get("uid")
         for unit, state in states.items()
         if state.need is Need.NOT_NEEDED and state.since is not None
     }
-    uids = set()
+    found, keys = dict[Unit, UnitState](), {unit.workload_key for unit in suspended}
     for namespace in {unit.namespace for unit in suspended}:
-        for request in cluster.list_requests(namespace, now):
-            is_accepted = is_open(request) and find_true(request, ("Accepted",))
-            source = find_source(cluster, request) if is_accepted else None
-            uids.add(source.owner["metadata"]["uid"] if source and source.owner else "")
-    kept = (unit for unit, uid in suspended.items() if uid in uids)
-    return {unit: UnitState(Need.NEEDED, owner=states[unit].owner) for unit in kept}
+        uids, errors = set(), []
+        try:
+            requests = cluster.list_requests(namespace, now)
+        except CallError as error:
+            requests, errors = [], [error]
+        for request in filter(is_open, requests):
+            details = read_texts(read_mapping(request, "status"), "provisioningClassDetails")
+            # The requests of workloads that have ended may stay: few are read.
+            if find_true(request, ("Accepted",)) and details.get(DETAIL) in (None, *keys):
+                try:
+                    source = find_source(cluster, request)
+                except CallError as error:
+                    errors.append(error)
+                else:
+                    uids.add(source.owner["metadata"]["uid"] if source and source.owner else "")
+        for unit, uid in suspended.items():
+            if unit.namespace == namespace and uid in uids:
+                found[unit] = UnitState(Need.NEEDED, owner=states[unit].owner)
+            elif unit.namespace == namespace and errors:
+                found[unit] = replace(states[unit], error=errors[0])
+    return found

@@ -24,6 +24,7 @@ from shared.base.pods import CONTAINER_LISTS, count_chips, find_controller
 from shared.base.slice_names import job_key, slice_name
 from shared.base.timestamps import guess_time, parse_time
 from shared.base.topology import TOPOLOGY, chips_of
+from shared.ports.errors import CallError
 
 OPT_OUT = "tpu-provisioner.cloud.google.com/disable-autoprovisioning"
 """A label or annotation of a Pod, its owners or their templates: no slice is created for it."""
@@ -170,6 +171,7 @@ class UnitState:
     not been needed, if known. ``owner``: the owner's manifest, ``None`` if it is gone; the item of a
     list lacks kind and apiVersion. ``is_ending``: the owner is being deleted and may be created again
     when it is gone, or the unit's Pods may come back; its slice is then kept for twice as long.
+    ``error``: why it is unknown whether the owner, or a ProvisioningRequest for it, needs it.
     """
 
     need: Need
@@ -177,6 +179,7 @@ class UnitState:
     since: datetime | None = None
     owner: Document | None = field(default=None, repr=False)
     is_ending: bool = False
+    error: CallError | None = None
 
 
 def read_demand(pod: Document) -> Demand:

@@ -19,6 +19,7 @@ from shared.ports.errors import CallError
 from shared.ports.gce.calls import Gce
 from shared.ports.kubernetes.cluster import Cluster
 from shared.ports.kubernetes.nodes import parse_node
+from shared.ports.kubernetes.transport import NOT_SERVED
 from shared.settings import Settings
 from shared.slices import classes, create_or_release, requests
 from shared.slices.assigned import read_all_views
@@ -26,8 +27,7 @@ from shared.slices.classes import SliceClass
 from shared.slices.kinds import KINDS, Leader, find_kind, get_kind
 from shared.slices.kinds.kind import Rules, list_pods_on_nodes
 from shared.slices.provider import Provider, Slice
-from shared.slices.requests import RequestSource
-from shared.slices.units import Unit, UnitState, has_opted_out, read_demand
+from shared.slices.units import Need, Unit, UnitState, has_opted_out, read_demand
 from shared.triggers.message import Message
 from shared.triggers.trigger import LogTrigger, ObjectTrigger
 
@@ -53,7 +53,7 @@ class SliceWork(Work):
     about: Mapping[str, Any] | None = None
     leader: Leader | None = None
     """The Pod that waits, if the trigger names one."""
-    source: RequestSource | None = None
+    request: Mapping[str, Any] | None = None
     """The ProvisioningRequest, if the trigger names one."""
     _classes: tuple[SliceClass, ...] | None = None
 
@@ -191,7 +191,14 @@ def read_states(
     names = {*units, *(kind.name for kind in KINDS if deleted)}
     states: dict[Unit, UnitState] = {}
     for name in sorted(names):
-        states |= get_kind(name).read_states(work.cluster, units.get(name, {}), rules)
+        kind, own = get_kind(name), units.get(name, {})
+        try:
+            states |= kind.read_states(work.cluster, own, rules)
+        except CallError as error:
+            if kind.is_always_on or (error.http != 403 and error.code != NOT_SERVED):
+                raise
+            # Installed or permitted later, or never: the slices of other kinds are released.
+            states |= {unit: UnitState(Need.NOT_NEEDED, error=error) for unit in own}
     return states | requests.find_needed(work.cluster, states, work.now)
 
 

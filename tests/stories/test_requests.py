@@ -282,7 +282,7 @@ UNSERVED = {
     "another kind": (
         objects.stateful_set(),
         LISTED,
-        "the Pods must ask for chips, and for at most 200 slices",
+        "only JobSets, Indexed Jobs and LeaderWorkerSets get slices so",
     ),
 }
 
@@ -318,6 +318,100 @@ def test_a_request_waits_while_an_administrator_must_act() -> None:
     harness.simulation.admin("PATCH", path, {"data": {"namespaces": LISTED}}, **MERGE)
     harness.until_provisioned()
     harness.end()
+
+
+def drop_rule(harness: Harness, step: str, resource: str) -> Any:
+    """Take the permission for a resource from a step; the answer restores it."""
+    path = f"/apis/rbac.authorization.k8s.io/v1/clusterroles/tpu-functions-{step}"
+    role = harness.simulation.admin("GET", path)
+    rules = [one for one in role["rules"] if resource not in one["resources"]]
+    assert len(rules) < len(role["rules"])
+    harness.simulation.admin("PUT", path, {**role, "rules": rules})
+    return lambda: harness.simulation.admin(
+        "PUT", path, {**harness.simulation.admin("GET", path), "rules": role["rules"]}
+    )
+
+
+def events_about(harness: Harness, kind: str) -> str:
+    path = f"/api/v1/namespaces/{NAMESPACE}/events"
+    found = harness.simulation.admin("GET", path)["items"]
+    return "; ".join(one["message"] for one in found if one["involvedObject"]["kind"] == kind)
+
+
+@pytest.mark.parametrize("is_by_hand", [True, False])
+def test_without_permission_to_read_requests_other_slices_come_and_go(is_by_hand: bool) -> None:
+    """As with functions that are newer than the manifests. The slice of the request stays."""
+    harness = RequestHarness(TPU_NODE_GROUP)
+    if is_by_hand:
+        requests.request(harness, {"main": (1, objects.template())})
+    else:
+        harness.queue(jobset())
+    harness.until_provisioned()
+    restore = [
+        drop_rule(harness, step, "provisioningrequests")
+        for step in ("provision-slice", "release-slice")
+    ]
+    harness.run_for(8 * MINUTE)
+    other = objects.job(1)
+    requests.post(harness, PATHS["Job"], other)
+    until(harness, lambda: running(harness) == 1)
+    harness.simulation.admin("DELETE", f"{PATHS['Job']}/{other['metadata']['name']}")
+    until(harness, lambda: count_slices(harness) == 1)
+    harness.run_for(10 * MINUTE)
+    assert count_slices(harness) == 1
+    said = events_about(harness, "ProvisioningRequest" if is_by_hand else "JobSet")
+    assert 'resource "provisioningrequests"' in said
+    for one in restore:
+        one()
+    harness.simulation.admin("DELETE", f"{requests.REQUESTS}/train-1")
+    until(harness, lambda: count_slices(harness) == 0, 10 * MINUTE)
+
+
+def test_a_request_whose_workload_cannot_be_read_says_why() -> None:
+    harness = RequestHarness(TPU_NODE_GROUP)
+    restore = drop_rule(harness, "provision-slice", "workloads")
+    harness.queue(jobset())
+    harness.run_for(3 * MINUTE)
+    assert 'cannot get resource "workloads"' in events_about(harness, "ProvisioningRequest")
+    restore()
+    harness.until_provisioned()
+    harness.end()
+
+
+def test_a_request_from_a_backup_whose_slices_are_gone_expires_and_creates_none() -> None:
+    """Its conditions are those of the backup."""
+    harness = RequestHarness(TPU_NODE_GROUP)
+    requests.request(harness, {"main": (1, objects.template())})
+    words = {"reason": "Restored", "message": "", "lastTransitionTime": "2025-01-01T00:00:00Z"}
+    listed = [{"type": one, "status": "True", **words} for one in ("Accepted", "Provisioned")]
+    path = f"{requests.REQUESTS}/train-1/status"
+    harness.simulation.admin("PATCH", path, {"status": {"conditions": listed}}, **MERGE)
+    until(harness, lambda: "BookingExpired" in requests.conditions(harness))
+    assert harness.created == 0
+
+
+def test_the_requests_of_other_workloads_are_not_read_for_a_suspended_one() -> None:
+    """Those of workloads that have finished stay."""
+    harness = RequestHarness(TPU_NODE_GROUP)
+    read: list[str] = []
+    harness.hooks.after = lambda step, call: read.append(call) if "release" in step else None
+    harness.queue(jobset())
+    harness.until_provisioned()
+    other = requests.post(harness, PATHS["Job"], objects.job(suspend=True))
+    workload = requests.queue(harness, other)
+    requests.end_workload(harness, workload, "Finished")
+    requests.request(harness, requests.pod_sets(other), workload, "old")
+    harness.simulation.admin(
+        "PATCH",
+        f"{requests.REQUESTS}/old/status",
+        {"status": {**requests.status(harness), "provisioningClassDetails": {"WorkloadKey": "o"}}},
+        **MERGE,
+    )
+    harness.run_for(10 * MINUTE)
+    assert count_slices(harness) == 1
+    assert requests.is_provisioned(harness, "old")
+    workloads = {one.rpartition("/")[2] for one in read if "/workloads" in one}
+    assert workloads == {harness.workload["metadata"]["name"]}
 
 
 def test_requests_of_other_classes_are_left_alone() -> None:

@@ -198,6 +198,8 @@ def _is_of_api(document: Mapping[str, Any], status: int) -> bool:
     kind = read_text(document, "kind")
     if status >= 300 or kind in ("", "Status"):
         return kind != ""
+    if kind == "APIResourceList":  # of discovery: the only list without items
+        return isinstance(document.get("resources"), list)
     items = document.get("items", None if kind.endswith("List") else [])
     return isinstance(items, list) and all(
         isinstance(one, Mapping) and isinstance(one.get("metadata"), Mapping)

@@ -198,8 +198,8 @@ class UnitKind:
 
     def list_units(self, _owner: Document, _workload: Document, _entries: Entries) -> Members:
         """The members of an owner that a ProvisioningRequest for its Workload asks slices for, each with
-        its Pods and the holder of the annotation `exclusive_topology`; none if they are not served."""
-        return iter(())
+        its Pods and the holder of the annotation `exclusive_topology`. Raises `UnservableError`."""
+        raise units.UnservableError("only JobSets, Indexed Jobs and LeaderWorkerSets get slices so")
 
     def find_entry(self, entries: Entries, podset: str, own: Document) -> Entry:
         """The entry for a podset, whose template in the owner is ``own``: the one that Kueue names after
@@ -210,7 +210,8 @@ class UnitKind:
         fitting = [one for one in fitting if topology in ("", one.demand.topology)]
         if not fitting:
             raise units.UnservableError(f"no PodTemplate asks for the slices of {podset}")
-        return next((one for one in fitting if one.name.endswith(f"-{podset}")), fitting[0])
+        named = [one for one in fitting if one.name.endswith(f"-{podset}")]
+        return min(named or fitting[:1], key=lambda one: len(one.name))  # a-b ends with -b, too
 
     def find_pod_violation(self, _demand: Demand, _unit: Unit) -> str:
         """What in the Pod's labels contradicts its unit; empty if nothing does, as where controllers

@@ -27,6 +27,7 @@ from tests.faults.jobsets import (
     running,
     slices,
 )
+from tests.stories import request_objects as requests
 from tests.stories import workload_objects as objects
 from tests.stories.jobsets import NAME, OPTIONS, PODS, apply, are_running, delete, pods, until
 from tests.support import jobset_objects
@@ -472,3 +473,47 @@ def test_a_pod_that_cannot_be_explained_is_an_error(
     result = tool.run(*arguments)
     assert (result.exit_code, result.stdout) == (code, "")
     assert error in result.stderr
+
+
+REQUEST = ("explain", "provisioningrequest/train-1")
+
+
+@pytest.mark.parametrize(
+    "of, conditions, expected",
+    [
+        ("slices.tpu-functions.dev", {}, "has no conditions yet: provision_slice has not looked at it, and its log says why."),
+        ("slices.tpu-functions.dev", {"Accepted": ("True", "a"), "Provisioned": ("False", "0 of 1 slices ready; no")}, "has Provisioned=False: 0 of 1 slices ready; no."),
+        ("slices.tpu-functions.dev", {"Provisioned": ("True", "1 of 1"), "BookingExpired": ("True", "No Pod")}, "has BookingExpired=True: No Pod."),
+        ("slices.tpu-functions.dev", {"Failed": ("True", "a sentence")}, "has Failed=True: a sentence."),
+        ("check-capacity.autoscaling.x-k8s.io", {"Failed": ("True", "theirs")}, "is of the class check-capacity.autoscaling.x-k8s.io, which another system serves."),
+    ],
+)  # fmt: skip
+def test_a_request_is_explained_by_its_conditions(
+    of: str, conditions: dict[str, tuple[str, str]], expected: str
+) -> None:
+    options = Options(sweeps=False, relays=False, sinks=False, workloads=True)
+    tool = Tool(Harness(options, slices=SETTINGS[TPU_NODE_GROUP]))
+    missing = tool.run(*REQUEST)
+    assert (missing.exit_code, missing.stdout) == (1, "")
+    assert "there is no ProvisioningRequest default/train-1" in missing.stderr
+    manifest = {
+        "apiVersion": "autoscaling.x-k8s.io/v1",
+        "kind": "ProvisioningRequest",
+        "metadata": {"name": "train-1"},
+        "spec": {
+            "provisioningClassName": of,
+            "podSets": [{"count": 1, "podTemplateRef": {"name": "t"}}],
+        },
+    }
+    requests.post(tool.harness, requests.REQUESTS, manifest)
+    at = {"reason": "R", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+    listed = [
+        {"type": kind, "status": status, "message": message, **at}
+        for kind, (status, message) in conditions.items()
+    ]
+    path = f"{requests.REQUESTS}/train-1/status"
+    tool.harness.simulation.admin("PATCH", path, {"status": {"conditions": listed}}, **MERGE)
+    assert " ".join(tool.run(*REQUEST).stdout.split()) == (
+        f"ProvisioningRequest default/train-1 {expected}"
+    )
+    assert tool.json(*REQUEST)["provisioningrequest"] == "default/train-1"

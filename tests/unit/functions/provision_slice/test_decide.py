@@ -436,7 +436,8 @@ def test_a_failed_action_is_followed_by_the_expected_recovery(
     case: tuple[CallError, bool, Plan | None],
 ) -> None:
     error, is_resync, plan = case
-    work = SimpleNamespace(observed=replace(POD, is_resync=is_resync), provider=POOLS, now=NOW)
+    pod = replace(POD, is_resync=is_resync)
+    work = SimpleNamespace(observed=pod, provider=POOLS, now=NOW, request=None)
     expected = plan and replace(plan, note=str(error))
     assert recover(cast("SliceWork", work), error) == expected
 

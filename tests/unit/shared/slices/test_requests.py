@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from shared.slices.requests import RequestSource, list_units, read_entry
+from shared.slices.requests import RequestSource, find_source, list_units, read_entry
 from shared.slices.units import InputError, UnservableError
 from tests.stories import workload_objects as objects
 from tests.stories.request_objects import pod_sets
@@ -83,6 +83,28 @@ def test_the_pod_of_a_jobset_later_has_the_slice_that_was_made_for_the_request()
     assert later.chips == demand.chips
 
 
+def test_a_podset_has_its_own_template_also_if_its_name_ends_that_of_another() -> None:
+    owner = jobset(("spare-a", 1, "4x4"), ("a", 1, "4x4"))
+    sets = pod_sets(owner)
+    for name, (count, template) in sets.items():
+        sets[name] = (count, merge(template, {"metadata": {"labels": {"podset": name}}}))
+    found = units(owner, sets)
+    assert [one.labels["podset"] for one in found.values()] == ["spare-a", "a"]
+
+
+@pytest.mark.parametrize("kind", ["LocalQueue", "Foo"])
+def test_a_request_of_another_owner_than_a_workload_is_for_itself(kind: str) -> None:
+    owner = {
+        "apiVersion": "kueue.x-k8s.io/v1beta2",
+        "kind": kind,
+        "name": "q",
+        "uid": "u",
+        "controller": True,
+    }
+    request = merge(REQUEST, {"metadata": {"ownerReferences": [owner]}})
+    assert find_source(cast("Any", None), request) == RequestSource(request, {}, request)
+
+
 TWO_JOBS = jobset(("a", 2, "4x4"), metadata={"annotations": None})
 DEPLOYMENT = objects.deployment()
 REFUSED: dict[str, tuple[dict[str, Any], Sets | None, type[Exception], str]] = {
@@ -90,7 +112,7 @@ REFUSED: dict[str, tuple[dict[str, Any], Sets | None, type[Exception], str]] = {
     "a Job that is not Indexed": (objects.job(2, completionMode="NonIndexed"), None, UnservableError, "the Job must be Indexed and, for a slice of 1 hosts, have as many Pods"),
     "too few Pods": (objects.job(2, "4x4"), None, UnservableError, "the Job must be Indexed and, for a slice of 4 hosts, have as many Pods"),
     "a group of an unknown number": (LWS(4), None, UnservableError, "only groups of equal Pods, and without subgroups, get slices so"),
-    "a Deployment": (DEPLOYMENT, {"main": (1, objects.template())}, UnservableError, "the Pods must ask for chips, and for at most 200 slices"),
+    "a Deployment": (DEPLOYMENT, {"main": (1, objects.template())}, UnservableError, "only JobSets, Indexed Jobs and LeaderWorkerSets get slices so"),
     "too many": (objects.job(201), None, UnservableError, "the Pods must ask for chips, and for at most 200 slices"),
     "a PodTemplate that was changed": (objects.job(1), {"main": (1, objects.template("4x4"))}, UnservableError, "no PodTemplate asks for the slices of main"),
     "by hand, a remainder": (REQUEST, {"main": (3, objects.template("4x4"))}, UnservableError, "PodTemplate ppt-r-main: 12 chips are not one slice of 4x4 or, of one host, several, which a request without a workload may ask for"),
