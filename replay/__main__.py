@@ -4,15 +4,16 @@ import io
 import os
 import sys
 from pathlib import Path
+from typing import Any
+from urllib.request import getproxies_environment
 
-from replay.app import app
 from replay.completion import COMPLETER, PROGRAM, VARIABLE, answer_kubectl
 
 
 def run_plugin() -> None:
     """Run as ``kubectl tng``, or complete its command line."""
     if Path(sys.argv[0]).name == COMPLETER:
-        answer_kubectl(app, sys.argv[1:])
+        answer_kubectl(_load(), sys.argv[1:])
     else:
         _run("kubectl tng")
 
@@ -23,12 +24,24 @@ def _run(name: str) -> None:
         sys.stdout.reconfigure(errors="replace")  # a locale may lack characters of others' texts
     is_completion = VARIABLE in os.environ or any("-completion" in word for word in sys.argv[1:])
     try:
-        app(prog_name=PROGRAM if is_completion else name)
+        _load()(prog_name=PROGRAM if is_completion else name)
+    except KeyboardInterrupt:  # while modules are imported; the commands answer it themselves
+        sys.exit(130)
     finally:
         try:
             sys.stdout.flush()
         except BrokenPipeError:  # the output's reader has ended, as behind ``| head``
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _load() -> Any:
+    """The commands. As in kubectl, nothing on this machine is called through a proxy."""
+    if proxies := getproxies_environment():
+        own = "localhost,127.0.0.1,127.0.0.0/8,::1"
+        os.environ["no_proxy"] = ",".join(filter(None, (proxies.get("no"), own)))
+    from replay.app import app
+
+    return app
 
 
 if __name__ == "__main__":

@@ -138,7 +138,8 @@ def resync(
     )
     publications = list(resyncs(groups, step, deps.now()))
     if not publications:
-        what = f"no step has work for {target}" if target else "there are no groups"
+        where = commands.describe_place(ctx.meta.get("namespace", ""))
+        what = f"no step has work for {target}" if target else f"there are no groups{where}"
         say(f"Nothing to publish: {what}.")
     if every and publications and not dry_run:
         question = f"Publish {count(len(publications), 'resync')} of {count(len(groups), 'group')}?"
@@ -267,7 +268,10 @@ def get_all(
     """
     deps = commands.get_dependencies(ctx, needs_settings=False)
     namespace = "" if everywhere else deps.namespace
-    print_tables(list(listing.list_tables(deps, namespace)), output)
+    tables = list(listing.list_tables(deps, namespace))
+    print_tables(tables, output, commands.describe_place(namespace))
+    if unread := [table.name for table in tables if table.error]:
+        raise ReplayError(f"your permissions do not suffice to list: {', '.join(unread)}")
 
 
 @app.command("record", short_help="Record the messages of a step's topic in a file.")

@@ -51,6 +51,8 @@ def share_options(group: TyperGroup, options: Sequence[Any]) -> None:
 
 def _keep(ctx: typer.Context, parameter: typer.CallbackParam, value: str) -> str:
     """Keep the value of an option of `Choice` in the context, which all commands share."""
+    if value and parameter.name == "namespace" and not is_dns_label(value):
+        raise typer.BadParameter(f"{value!r} must be the name of a namespace")
     if value:
         ctx.meta[str(parameter.name)] = value
     return value
@@ -110,6 +112,11 @@ def parse_target(ctx: typer.Context, text: str, *others: str) -> tuple[str, str,
         problem = f"{text!r} is in another namespace than --namespace {chosen}"
         raise typer.BadParameter(problem, param_hint=NAME)
     return namespace, name, kind
+
+
+def describe_place(namespace: str) -> str:
+    """Where is listed, behind what is listed; empty: all namespaces."""
+    return f" in namespace {namespace}" if namespace else ""
 
 
 def parse_duration(text: str) -> timedelta:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from replay.cloud_logging import CloudLogging, Logs
+from replay.errors import in_plain_words
 from replay.subscriptions import Subscriptions
 from shared.base.environment import Variables
 from shared.frame.step import SECONDS_FOR_CALLS
@@ -147,7 +148,7 @@ def _find_settings(connection: Connection) -> tuple[Mapping[str, str], str]:
         if found.get("PUBSUB_PROJECT"):
             return found, ""
     except (AccessError, CallError, OutOfTimeError) as error:
-        why = f"{TOOL_SETTINGS} cannot be read: {error}"
+        why = f"{TOOL_SETTINGS} cannot be read: {in_plain_words(error)}"
     return {}, f"PUBSUB_PROJECT is not set, and {why.rstrip('.')}"
 
 

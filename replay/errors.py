@@ -36,8 +36,10 @@ _HINTS = {
     "name another with --context.",
     ("the cluster", 401): "Your kubeconfig's credentials are not accepted; `kubectl get "
     "tpunodegroups -A` must work with it.",
-    ("the cluster", 403): "You need permission to get and list tpunodegroups and nodes, and to get "
-    "the namespace kube-system; for slices of workloads also to get and list pods and their owners.",
+    (
+        "the cluster",
+        403,
+    ): "docs/reference/replay.md#what-it-needs lists the permissions of each verb.",
     ("the cluster", 404): "Check that it is installed in this cluster: `kubectl get crd "
     "tpunodegroups.tpu.google.com`.",
     ("Pub/Sub", 403): "You need the role roles/pubsub.publisher on this topic.",
@@ -88,7 +90,11 @@ def in_plain_words(error: Exception) -> str:
     if not isinstance(error, CallError):
         return str(error)
     api = _APIS.get(error.about.kind, "the cluster")
-    hint = _HINTS.get((error.about.kind, error.http)) or _HINTS.get((api, error.http), "")
+    is_anonymous = api == "the cluster" and "system:anonymous" in error.message
+    http = (
+        401 if is_anonymous else error.http
+    )  # as without a credential plugin that is missing here
+    hint = _HINTS.get((error.about.kind, http)) or _HINTS.get((api, http), "")
     if not hint and error.about.kind in _APIS:
         hint = _HINTS_OF_GOOGLE.get(error.http, "")
     status = f"{error.http} " if error.http else ""

@@ -2,16 +2,19 @@
 alone."""
 
 from collections.abc import Iterator, Mapping
+from http import HTTPStatus
 from typing import Any, NamedTuple
 
 from functions.provision_slice import waiting
 from replay.dependencies import Dependencies
+from replay.errors import in_plain_words
 from replay.explain import find_time_of
 from replay.text import render_age
 from shared.base.documents import read_mapping, read_text
 from shared.base.timestamps import guess_time
 from shared.node_groups import status
 from shared.node_groups.status import Type
+from shared.ports.errors import CallError
 from shared.slices import classes
 from shared.slices.by_node_group.provider import read_slice
 from shared.slices.units import find_wait_start
@@ -20,30 +23,32 @@ _ASKER = "tpu-functions-provision-slice"
 
 
 class Table(NamedTuple):
-    """Objects of a kind: a row has the cells below ``head``, and in words what it waits for."""
+    """Objects of a kind: a row has the cells below ``head``, and in words what it waits for. ``error``:
+    why the user may not list them."""
 
     name: str
     head: tuple[str, ...]
     rows: list[tuple[tuple[str, ...], str]]
+    error: str = ""
 
 
 def list_tables(deps: Dependencies, namespace: str) -> Iterator[Table]:
     """Slices and workloads of a namespace, or of all if it is empty, and classes. Raises `CallError`."""
-    yield Table(
-        "slices",
-        ("NAMESPACE", "SLICE", "READY", "REASON", "NODES", "FOR", "AGE"),
-        list(_list_slices(deps, namespace)),
-    )
-    yield Table(
-        "waiting",
-        ("NAMESPACE", "POD", "WORKLOAD", "WAITS"),
-        list(_list_waiting(deps, namespace)),
-    )
-    yield Table(
-        "classes",
-        ("CLASS", "DEFAULT", "SLICES", "CHIPS", "WAIT"),
-        list(_list_classes(deps)),
-    )
+    for name, head, rows in (
+        (
+            "slices",
+            ("NAMESPACE", "SLICE", "READY", "REASON", "NODES", "FOR", "AGE"),
+            _list_slices(deps, namespace),
+        ),
+        ("waiting", ("NAMESPACE", "POD", "WORKLOAD", "WAITS"), _list_waiting(deps, namespace)),
+        ("classes", ("CLASS", "DEFAULT", "SLICES", "CHIPS", "WAIT"), _list_classes(deps)),
+    ):
+        try:
+            yield Table(name, head, list(rows))
+        except CallError as error:
+            if error.http != HTTPStatus.FORBIDDEN:
+                raise
+            yield Table(name, head, [], in_plain_words(error))
 
 
 def _list_slices(deps: Dependencies, namespace: str) -> Iterator[tuple[tuple[str, ...], str]]:
@@ -99,9 +104,11 @@ def _list_classes(deps: Dependencies) -> Iterator[tuple[tuple[str, ...], str]]:
 
 
 def to_document(tables: list[Table]) -> dict[str, Any]:
-    """The tables as JSON."""
+    """The tables as JSON; ``null`` for what could not be listed."""
     return {
-        table.name: [
+        table.name: None
+        if table.error
+        else [
             {**dict(zip(map(str.lower, table.head), cells, strict=True)), "message": words}
             for cells, words in table.rows
         ]

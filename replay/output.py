@@ -120,8 +120,11 @@ def print_unit_explanation(explanation: UnitExplanation, form: Format) -> None:
     _print_answers(explanation.steps, ("STEP", "BY SWEEP", "ABOUT", "OUTCOME"), said)
 
 
-def print_tables(tables: list[Table], form: Format) -> None:
-    """What `get` lists. An empty table is not printed."""
+def print_tables(tables: list[Table], form: Format, place: str) -> None:
+    """What `get` lists. An empty table is not printed; what could not be listed is said."""
+    for table in tables:
+        if table.error:
+            say(f"{table.name}: {table.error}")
     if form is Format.JSON:
         print_json(listing.to_document(tables))
         return
@@ -129,8 +132,8 @@ def print_tables(tables: list[Table], form: Format) -> None:
     for table in filter(lambda one: one.rows, tables):
         print_rows(table.head, [(cells, (words,)) for cells, words in table.rows], before)
         before = "\n"
-    if not before:
-        say("There are no slices, nothing waits for one, and there are no classes.")
+    if not any(table.rows or table.error for table in tables[:2]):  # classes are of all namespaces
+        say(f"There are no slices{place}, and nothing waits for one.")
 
 
 class _Wrapper(textwrap.TextWrapper):

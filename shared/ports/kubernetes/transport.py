@@ -26,6 +26,8 @@ _PAGE_SIZE = 500
 _NOT_SERVED_KEPT = timedelta(minutes=1)
 NOT_SERVED = "NotServed"
 """The code of a 404 that is not a ``Status`` of an API server about an object."""
+_DISCOVERED = "APIResourceList"
+"""The kind of discovery: a list without metadata, of ``resources``."""
 _NOT_SERVED = "the cluster does not serve this API, or another server answers in its place"
 
 
@@ -130,7 +132,7 @@ class Transport:
 
     def _serves(self, target: Target) -> bool:
         try:
-            self._call("GET", Target("APIResourceList", target.api, ""))
+            self._call("GET", Target(_DISCOVERED, target.api, ""))
         except CallError as error:
             if error.code == NOT_SERVED:
                 return False
@@ -198,7 +200,7 @@ def _is_of_api(document: Mapping[str, Any], status: int) -> bool:
     kind = read_text(document, "kind")
     if status >= 300 or kind in ("", "Status"):
         return kind != ""
-    if kind == "APIResourceList":  # of discovery: the only list without items
+    if kind == _DISCOVERED:
         return isinstance(document.get("resources"), list)
     items = document.get("items", None if kind.endswith("List") else [])
     return isinstance(items, list) and all(

@@ -103,6 +103,15 @@ def test_an_interrupted_command_ends_without_output() -> None:
     assert (result.exit_code, result.output) == (130, "")
 
 
+def test_an_interrupted_start_ends_without_output(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(__main__, "_load", lambda: raising(KeyboardInterrupt())(Choice()))
+    with pytest.raises(SystemExit, match="130"):
+        __main__._run("tng")
+    assert capsys.readouterr() == ("", "")
+
+
 def test_an_unexpected_error_is_not_hidden() -> None:
     result = run("resync", "--all", obj=raising(ZeroDivisionError()))
     assert isinstance(result.exception, ZeroDivisionError)
@@ -125,8 +134,15 @@ ERRORS: dict[str, tuple[Exception, str]] = {
             About("TPUNodeGroup"),
         ),
         f'the call `{GROUPS}` to the cluster failed: 403 Forbidden: User "me" cannot list resource '
-        '"tpunodegroups". You need permission to get and list tpunodegroups and nodes, and to get '
-        "the namespace kube-system; for slices of workloads also to get and list pods and their owners.",
+        '"tpunodegroups". docs/reference/replay.md#what-it-needs lists the permissions of each verb.',
+    ),
+    "no credentials, as without the kubeconfig's plugin": (
+        CallError(
+            GROUPS, 403, "Forbidden", 'User "system:anonymous" cannot list', About("TPUNodeGroup")
+        ),
+        f'the call `{GROUPS}` to the cluster failed: 403 Forbidden: User "system:anonymous" cannot '
+        "list. Your kubeconfig's credentials are not accepted; `kubectl get tpunodegroups -A` must work "
+        "with it.",
     ),
     "not installed": (
         CallError(GROUPS, 404, "NotFound", "not found", About("TPUNodeGroup")),
@@ -194,7 +210,7 @@ def test_control_characters_are_not_printable() -> None:
 def test_a_character_that_the_locale_lacks_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     printed = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(printed, "ascii"))
-    monkeypatch.setattr(__main__, "app", lambda **_: print("Z\xfcrich"))
+    monkeypatch.setattr("replay.app.app", lambda **_: print("Z\xfcrich"))
     __main__._run("tng")
     assert printed.getvalue() == b"Z?rich\n"
 

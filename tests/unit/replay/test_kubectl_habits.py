@@ -10,12 +10,20 @@ from typing import Any
 
 import pytest
 
+from local.base.http import Response
+from local.cloud.simulation import PROJECT
 from replay import dependencies
 from replay.dependencies import Choice, open_dependencies
 from replay.publications import describe_absent
 from shared.ports.kubernetes.cluster import Cluster
-from tests.unit.replay.tool import Tool, training
+from shared.settings import TPU_NODE_GROUP
+from tests.faults.jobsets import FULL, SETTINGS, make_class, post, prepare
+from tests.stories.jobsets import MERGE, pods
+from tests.support.class_specs import CLASSES
+from tests.support.harness import Harness
+from tests.unit.replay.tool import ALONE, Tool, training
 
+EVENTS = "/api/v1/namespaces/default/events"
 LOG_IN = "there are no Google credentials here; run `gcloud auth application-default login`"
 
 
@@ -105,12 +113,117 @@ def test_get_lists_slices_what_waits_and_classes_with_what_each_waits_for(busy_t
     assert "container" not in "".join(busy_tool.calls)
 
 
-def test_an_empty_list_says_so(tool: Tool) -> None:
-    result = tool.run("get")
-    assert (result.exit_code, result.stdout) == (0, "")
-    assert result.stderr == (
-        "There are no slices, nothing waits for one, and there are no classes.\n"
+def make_tool_with_class() -> Tool:
+    """A class, and a Pod that waits for a slice of it since ten seconds."""
+    tool = Tool(Harness(ALONE, slices=SETTINGS[TPU_NODE_GROUP]))
+    prepare(tool.harness)
+    make_class(tool.harness)
+    post(tool.harness)
+    tool.harness.run_for(timedelta(seconds=10))
+    return tool
+
+
+def make_event(uid: str, component: str, minute: int, message: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": f"e{minute}", "namespace": "default"},
+        "involvedObject": {"kind": "Pod", "namespace": "default", "uid": uid},
+        "source": {"component": component},
+        "lastTimestamp": f"2026-01-01T00:0{minute}:00Z",
+        "message": message,
+    }
+
+
+def test_get_lists_waiting_pods_and_classes(monkeypatch: pytest.MonkeyPatch) -> None:
+    tool = make_tool_with_class()
+    admin = tool.harness.simulation.admin
+    (pod,) = pods(tool.harness)
+    name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
+    listed = tool.json("get")
+    workload = "Job train-workers-0 of JobSet train"
+    row = {"namespace": "default", "pod": name, "workload": workload, "waits": "10s"}
+    hint = f"`kubectl tng explain pod/{name} -n default` says why"
+    assert listed["waiting"] == [{**row, "message": hint}]
+    of_class = {"class": "v6e", "default": "yes", "slices": "-", "chips": "-", "wait": "-"}
+    assert listed["classes"] == [{**of_class, "message": ""}]
+
+    step = "tpu-functions-provision-slice"
+    said = [(step, 2, "The zone is full"), (step, 1, "Creating it")]
+    for component, minute, words in (*said, ("kube-scheduler", 3, "0/1 nodes")):
+        admin("POST", EVENTS, make_event(uid, component, minute, words))
+    at = {"candidate": f"{PROJECT}:{FULL}/STANDARD", "machineType": "ct6e-standard-4t"}
+    at |= {"topology": "2x2", "reason": "QuotaExceeded", "since": "2026-01-01T00:00:00Z"}
+    refusals = [
+        {**at, "message": "no quota", "until": "2026-01-01T00:05:00Z"},
+        {**at, "topology": "4x4", "message": "no quota", "until": "2026-01-01T00:00:01Z"},
+    ]
+    usage, waits = {"slices": 3, "chips": 12}, {"median": "4m", "p90": "9m"}
+    status = {"status": {"usage": usage, "waits": waits, "refusals": refusals}}
+    admin("PATCH", f"{CLASSES}/v6e/status", status, **MERGE)
+    listed = tool.json("get")
+    assert listed["waiting"] == [{**row, "message": "The zone is full"}]
+    of_class |= {"slices": "3", "chips": "12", "wait": "4m"}
+    refused = f"{at['candidate']} has no 2x2 until 00:05 UTC (QuotaExceeded)"
+    assert listed["classes"] == [{**of_class, "message": refused}]
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = tool.run("get", "-A").stdout.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert [line.split()[:2] for line in lines] == [
+        ["NAMESPACE", "POD"],
+        ["default", name],
+        ["The", "zone"],
+        [],
+        ["CLASS", "DEFAULT"],
+        ["v6e", "yes"],
+        refused.split()[:2],
+        ["(QuotaExceeded)"],
+    ]
+    assert tool.json("get", "-n", "research")["waiting"] == []
+
+
+def test_get_lists_what_the_user_may_list() -> None:
+    tool = make_tool_with_class()
+    tool.harness.apply(training())
+    denied = {"kind": "Status", "status": "Failure", "reason": "Forbidden", "message": "may not"}
+    paths = ("/api/v1/namespaces/default/pods", "/apis/tpu-functions.dev/v1alpha1/tpusliceclasses")
+    tool.harness.hooks.instead = lambda _, call: (
+        Response.of_json(denied, 403) if call.startswith(tuple(f"GET {p}" for p in paths)) else None
     )
+    result = tool.run("get")
+    assert (result.exit_code, result.stdout.split()[7:9]) == (1, ["default", "training"])
+    more = "docs/reference/replay.md#what-it-needs lists the permissions of each verb."
+    assert result.stderr.splitlines() == [
+        *(
+            f"{name}: the call `GET {path}` to the cluster failed: 403 Forbidden: may not. {more}"
+            for name, path in zip(("waiting", "classes"), paths, strict=True)
+        ),
+        "Error: your permissions do not suffice to list: waiting, classes",
+    ]
+    result = tool.run("get", "-o", "json")
+    listed = json.loads(result.stdout)
+    assert (len(listed["slices"]), listed["waiting"], listed["classes"]) == (1, None, None)
+
+
+@pytest.mark.parametrize(
+    "words, place",
+    [((), " in namespace default"), (("-n", "ml"), " in namespace ml"), (("-A",), "")],
+)
+def test_an_empty_list_says_so(tool: Tool, words: tuple[str, ...], place: str) -> None:
+    result = tool.run("get", *words)
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert result.stderr == f"There are no slices{place}, and nothing waits for one.\n"
+
+
+@pytest.mark.parametrize("verb", [("get",), ("resync", "--all", "--dry-run")])
+@pytest.mark.parametrize("name", ["..", ".", "a/b", "Research"])
+def test_a_word_that_names_no_namespace_is_rejected(
+    tool: Tool, verb: tuple[str, ...], name: str
+) -> None:
+    """`..` would be all namespaces: clients shorten the path of a call."""
+    result = tool.run(*verb, "-n", name)
+    assert (result.exit_code, result.stdout, tool.calls) == (2, "", [])
+    assert f"{name!r} must be the name of a namespace" in result.stderr
 
 
 def test_where_messages_go_is_shown_if_the_cluster_chose_it(tool: Tool) -> None:

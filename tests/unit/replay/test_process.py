@@ -53,20 +53,22 @@ def make_topic(server: Server) -> None:
 Ended = tuple[int | None, bytes, bytes]
 
 
-async def publish_line(*, has_topic: bool) -> tuple[Ended, list[Received]]:
+async def publish_line(*, has_topic: bool, **environment: str) -> tuple[Ended, list[Received]]:
     """Publish the line from stdin; return the result of the process and the messages received."""
     server = await serve()
     if has_topic:
         make_topic(server)
-    process = await start("file", "-", "-o", "json", PUBSUB_EMULATOR_HOST=server.address)
+    environment["PUBSUB_EMULATOR_HOST"] = server.address
+    process = await start("file", "-", "-o", "json", **environment)
     stdout, stderr = await process.communicate(LINE)
     received = server.pubsub.pull(SUBSCRIPTION, 10) if has_topic else []
     await server.stop()
     return (process.returncode, stdout, stderr), received
 
 
-def test_a_message_is_published_with_the_id_that_is_printed() -> None:
-    (code, stdout, stderr), [received] = asyncio.run(publish_line(has_topic=True))
+@pytest.mark.parametrize("proxy", [{}, {"http_proxy": "http://127.0.0.1:9"}], ids=["", "a proxy"])
+def test_a_message_is_published_with_the_id_that_is_printed(proxy: dict[str, str]) -> None:
+    (code, stdout, stderr), [received] = asyncio.run(publish_line(has_topic=True, **proxy))
     assert (code, stderr) == (0, b"")
     [shown] = json.loads(stdout)
     assert (shown["messageId"], LINE) == (received.message.id, received.message.data)
