@@ -146,7 +146,11 @@ class TokenWriter:
     def _try(self, step: str, own: Connection) -> Outcome:
         try:
             return self._write(step, self.secrets[step], own)
-        except (AccessError, CallError) as error:
+        except (
+            AccessError,
+            CallError,
+            ValueError,
+        ) as error:  # ValueError: a version without a number
             return Outcome(step, error=str(error))
 
     def _write(self, step: str, secret: str, own: Connection) -> Outcome:
