@@ -244,18 +244,18 @@ check_policy() {
 
 # For this release, slices are also made from the templates in the ConfigMap jobsets, or from node_pools.
 print_class() {
-  local class='' key name default removals='' ask=(kubectl --namespace=tpu-functions get configmap jobsets)
+  local class='' key name default removals='' ask='kubectl --namespace=tpu-functions get configmap jobsets'
   [ -n "$jobsets" ] && [ -z "$(kubectl get tpusliceclasses --output=name 2>/dev/null)" ] || return 0
   if [ "$jobsets" = gke ]; then class=$(tf output -raw slice_class)
   else
-    for key in $("${ask[@]}" --output=go-template='{{range $key, $_ := .data}}{{println $key}}{{end}}'); do
+    for key in $($ask --output=go-template='{{range $key, $_ := .data}}{{println $key}}{{end}}'); do
       case $key in
         template) name=default default=$'\n  isDefault: true' ;;
         template.?*) name=${key#template.} default='' ;;
         *) continue ;;
       esac
       class+=${class:+$'\n---\n'}$'apiVersion: tpu-functions.dev/v1alpha1\nkind: TPUSliceClass\nmetadata:\n  name: '$name$'\nspec:'$default$'\n  template:\n'
-      class+=$("${ask[@]}" --output=go-template="{{index .data \"$key\"}}" | sed '/^apiVersion:/d; /^kind:/d; s/^/    /')
+      class+=$($ask --output=go-template="{{index .data \"$key\"}}" | sed '/^apiVersion:/d; /^kind:/d; s/^/    /')
       removals+=${removals:+, }"{\"op\": \"remove\", \"path\": \"/data/$key\"}"
     done
     [ -n "$class" ] || return 0

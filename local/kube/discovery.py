@@ -52,7 +52,7 @@ def _find_resource_list(catalogue: Catalogue, group: str, version: str) -> Docum
         return None
     return {
         "kind": "APIResourceList",
-        "apiVersion": "v1",
+        **({"apiVersion": "v1"} if group else {}),  # which the core group's has not
         "groupVersion": f"{group}/{version}" if group else version,
         "resources": list(_entries(kinds)),
     }

@@ -117,7 +117,8 @@ def _reshape_identity(review: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _reshape_token_request(request: Mapping[str, Any]) -> Mapping[str, Any]:
     """Mask the audiences, by default the server's issuer."""
-    return {**request, "spec": {**request["spec"], "audiences": "<audiences>"}}
+    spec = request.get("spec")  # the details of an error have the kind, but no spec
+    return {**request, "spec": {**spec, "audiences": "<audiences>"}} if spec else request
 
 
 def _reshape_status(status: Mapping[str, Any]) -> Mapping[str, Any]:
