@@ -166,11 +166,13 @@ write_values() { # FILE
   tf output -raw values >"$temporary/values"
   # GKE has a device plugin, with a DaemonSet of the same name.
   ! $is_gke || grep -q devicePlugin "$temporary/values" || echo "devicePlugin: {enabled: false}" >>"$temporary/values"
-  echo image: >>"$temporary/values"
-  list_image relay "$relay_image" >>"$temporary/values"
-  list_image injectEnv "$inject_env_image" >>"$temporary/values"
-  ! has_pull_secret || echo "  pullSecrets: [tpu-functions-images]" >>"$temporary/values"
-  echo "  tag: \"\"" >>"$temporary/values"
+  {
+    echo image:
+    list_image relay "$relay_image"
+    list_image injectEnv "$inject_env_image"
+    ! has_pull_secret || echo "  pullSecrets: [tpu-functions-images]"
+    echo '  tag: ""'
+  } >>"$temporary/values"
   mkdir -p infra/values && mv "$temporary/values" "$1"
 }
 
@@ -248,7 +250,7 @@ print_class() {
   [ -n "$jobsets" ] && [ -z "$(kubectl get tpusliceclasses --output=name 2>/dev/null)" ] || return 0
   if [ "$jobsets" = gke ]; then class=$(tf output -raw slice_class)
   else
-    for key in $($ask --output=go-template='{{range $key, $_ := .data}}{{println $key}}{{end}}'); do
+    for key in $($ask --output=go-template="{{range \$key, \$_ := .data}}{{println \$key}}{{end}}"); do
       case $key in
         template) name=default default=$'\n  isDefault: true' ;;
         template.?*) name=${key#template.} default='' ;;

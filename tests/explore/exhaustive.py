@@ -138,7 +138,7 @@ class _Life(Explorer):
         self._watch(15.0)
         helpers.until(harness, self._is_time, WITHIN)
         if self._deleted_when == READY:
-            harness.run_for(timedelta(minutes=3))
+            harness.run_for(timedelta(minutes=6))  # after messages that come late
             helpers.until_ready(harness, NAME, WITHIN)
             state = end_state(harness)
         harness.delete(NAME)
