@@ -34,6 +34,9 @@ def permissions(setup: RelaySetup) -> Iterator[None]:
     """The components' permissions of the relay and the steps; the objects of the test are deleted."""
     files = [argument for path in MANIFESTS for argument in ("-f", path)]
     _kubectl(setup.plane, "apply", *files)
+    # The API server may take minutes to delete a CRD that it has not established yet.
+    crd = "crd/tpusliceclasses.tpu-functions.dev"
+    _kubectl(setup.plane, "wait", "--for=condition=Established", crd)
     yield
     _kubectl(setup.plane, "delete", *files)
     _kubectl(setup.plane, "delete", "crd", "jobsets.jobset.x-k8s.io", "--ignore-not-found")
