@@ -102,11 +102,13 @@ show_plan() {
 # Compares the release in the cluster with the chart and its values.
 diff_chart() {
   write_values "$temporary/deployed.yaml"
-  render_chart "$temporary/deployed.yaml" >"$temporary/new"
-  if ! helm get manifest tpu-functions --namespace=tpu-functions >"$temporary/old" 2>/dev/null; then echo "all of the chart would be installed" && return; fi
+  render_chart "$temporary/deployed.yaml" | hide_key >"$temporary/new"
+  if ! helm get manifest tpu-functions --namespace=tpu-functions 2>/dev/null | hide_key >"$temporary/old"; then echo "all of the chart would be installed" && return; fi
   echo "compared with Terraform's current outputs, without the changes planned above; images: ${images:-"the current ones, but an installation would build new ones"}"
   diff -uB "$temporary/old" "$temporary/new" && echo "no change" || [ $? -eq 1 ] || fail "diff failed"
 }
+
+hide_key() { sed '/^ *tls\.key: /d'; }
 
 install() {
   [ -z "$difference" ] || { echo "$difference" &&
@@ -197,7 +199,7 @@ check_images() {
 # helm removes those that the chart does not have. A refused `helm uninstall` is taken back.
 take_over() {
   local status
-  status=$(helm status tpu-functions --namespace=tpu-functions --output=json 2>/dev/null | sed -n 's/.*"status": *"\([a-z-]*\)".*/\1/p') || true
+  status=$(read_release_status)
   if [ "$status" = uninstalling ]; then helm rollback tpu-functions --namespace=tpu-functions "$(helm history tpu-functions --namespace=tpu-functions --max=1 --output=json | sed -n 's/.*"revision": *\([0-9]*\).*/\1/p')"; fi
   [ -z "$status" ] && [ -n "$(kubectl --namespace=tpu-functions get deployment relay --ignore-not-found --output=name)" ] || return 0
   echo "the objects that kubectl has applied become helm's"

@@ -24,6 +24,7 @@ check_tools() {
   for tool in gcloud terraform kubectl helm curl; do
     is_installed "$tool" || add_problem "$tool is not installed" "install $tool, and put it on PATH"
   done
+  ! is_installed helm || [[ $(helm template --help) == *--take-ownership* ]] || add_problem "helm is older than 3.17" "install a newer one"
   [ "$builder" != docker ] || docker info >/dev/null 2>&1 || add_problem "docker does not answer" "start it, or omit --docker"
   [ -f "infra/terraform/$cluster.tfvars" ] ||
     add_problem "infra/terraform/$cluster.tfvars does not exist$(list_settings)" \
@@ -244,10 +245,25 @@ check_cluster() {
     add_problem "you are not an administrator of the cluster" "kubectl create clusterrolebinding you-admin --clusterrole=cluster-admin --user=YOU"
   [ -z "$jobsets" ] || [ "$workloads" = true ] || [ "$mode" = destroy ] || kubectl get customresourcedefinitions jobsets.jobset.x-k8s.io >/dev/null 2>&1 ||
     add_problem "jobset_provider is $jobsets, but JobSet is not installed in the cluster" "https://jobset.sigs.k8s.io/docs/installation"
+  [ "$mode" = destroy ] || ! is_installed helm || check_release
   [ "$mode" = destroy ] || ! $is_gke || [ "$jobsets" = gke ] ||
     echo "this cluster is on GKE: no VM of a TPUNodeGroup can join it by kubeadm; for slices of JobSets, set jobset_provider = \"gke\" (docs/install.md, A cluster)"
   ! kubectl get customresourcedefinitions workloadpolicies.tpu.google.com >/dev/null 2>&1 ||
     echo "tpu-operator is installed in this cluster; its groups are not changed (docs/migrate-from-tpu-operator.md)"
+}
+
+# helm refuses to work on a release whose last run has not ended.
+check_release() {
+  local status
+  status=$(read_release_status)
+  case $status in pending-*)
+    add_problem "the release tpu-functions is $status: helm is still running, or it was interrupted" \
+      "if it does not run: kubectl --namespace=tpu-functions delete secrets --selector=owner=helm,name=tpu-functions,status=$status" ;;
+  esac
+}
+
+read_release_status() {
+  helm status tpu-functions --namespace=tpu-functions --output=json 2>/dev/null | sed -n 's/.*"status": *"\([a-z-]*\)".*/\1/p' || true
 }
 
 # GKE's kubelets pull from Artifact Registry with their Nodes' account. The setup of other kubelets cannot be

@@ -230,10 +230,8 @@ def _follow_guests(
         for unit, guest in find_guests(pods, existing.unit):
             is_same = (guest.demand.selector, guest.demand.chips) == (asked.selector, asked.chips)
             if guest.claim.is_leader and is_same and unit not in seen:
-                raw = {
-                    **guest.demand.raw,
-                    "status": asked.raw["status"],
-                }  # it is the Pod that waits
+                # It is the Pod that waits.
+                raw = {**guest.demand.raw, "status": asked.raw["status"]}
                 waiter = guest._replace(demand=replace(guest.demand, raw=raw))
                 left.append(_observe_pod(work, waiter))
         if one is first:

@@ -138,19 +138,15 @@ class TokenWriter:
 
     def run_round(self) -> list[Outcome]:
         """Do what is due. The failure of one step stops no other."""
-        own = Connection(
-            Kubeconfig(self.kubeconfig)
-        )  # again in each round, because its CA may change
+        # Opened in each round, because its CA may change.
+        own = Connection(Kubeconfig(self.kubeconfig))
         return [self._try(step, own) for step in self.secrets]
 
     def _try(self, step: str, own: Connection) -> Outcome:
         try:
             return self._write(step, self.secrets[step], own)
-        except (
-            AccessError,
-            CallError,
-            ValueError,
-        ) as error:  # ValueError: a version without a number
+        # A ValueError: a version without a number.
+        except (AccessError, CallError, ValueError) as error:
             return Outcome(step, error=str(error))
 
     def _write(self, step: str, secret: str, own: Connection) -> Outcome:
@@ -170,9 +166,8 @@ class TokenWriter:
         expires = read_token(AccountToken("", "", "", token))[1]
         written = self.written[step] = Written(number, now, expires, token)
         try:
-            for old in list_retired(
-                [number, *(one for one, can_read in versions.items() if can_read)]
-            ):
+            readable = [one for one, can_read in versions.items() if can_read]
+            for old in list_retired([number, *readable]):
                 self.manager.destroy_version(secret, old)
         except CallError as error:
             return Outcome(step, written, f"old versions are kept: {error}")

@@ -684,6 +684,32 @@ def test_all_missing_tools_are_reported_together(read_only: Installer) -> None:
 
 
 @pytest.mark.parametrize(
+    "call, answer, problem",
+    [
+        (
+            "template --help",
+            "Flags:\n  --install",
+            "  - helm is older than 3.17\n      install a newer one\n",
+        ),
+        (
+            "status tpu-functions",
+            '{"name":"tpu-functions","info":{"status":"pending-upgrade"}}',
+            "  - the release tpu-functions is pending-upgrade: helm is still running, or it was interrupted\n"
+            "      if it does not run: kubectl --namespace=tpu-functions delete secrets "
+            "--selector=owner=helm,name=tpu-functions,status=pending-upgrade\n",
+        ),
+    ],
+)
+def test_a_helm_that_could_not_install_is_reported_before_anything_is_changed(
+    call: str, answer: str, problem: str, read_only: Installer
+) -> None:
+    read_only.helm = [(call, answer, 0)]
+    ran = read_only.run("--images", "example.test/tpu:1", "prod")
+    assert ran.output.endswith(f"deploy.sh: 1 problem(s); nothing was changed\n\n{problem}")
+    assert ran.changing_calls() == []
+
+
+@pytest.mark.parametrize(
     "arguments, message",
     [
         ([], "name the cluster: ./deploy.sh CLUSTER, with settings in infra/terraform/CLUSTER.tfvars"),

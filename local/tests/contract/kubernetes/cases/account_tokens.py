@@ -32,7 +32,7 @@ def ask_who(status: int = 201) -> Step:
 
 
 def refuse(status: int, message: str, reason: str, **body: Any) -> Step:
-    """Request a token in vain."""
+    """Request a token, which is rejected."""
     return post(TOKEN, body).gives(status, message=message, reason=reason)
 
 
