@@ -30,7 +30,7 @@ from shared.ports.kubernetes.cluster import Cluster
 from shared.settings import TPU_NODE_GROUP
 from shared.slices.actions import CreateSlice, DeleteSlice
 from shared.slices.create_or_release import PHASES, find_phase
-from shared.slices.kinds import Leader, find_kind, find_leader
+from shared.slices.kinds import Leader, find_kind, find_leader, find_waiting
 from shared.slices.kinds.jobset import JOBSET as JOBSET_ROW
 from shared.slices.limits import PLACE
 from shared.slices.requests import CLASS_NAME
@@ -182,7 +182,7 @@ def explain_pod(deps: Dependencies, namespace: str, name: str) -> UnitExplanatio
     pod = cluster.find_pod(namespace, name)
     if pod is None:
         raise ReplayError(f"there is no Pod {namespace}/{name}; kubectl get pods -A lists them")
-    why, leader = next(_find_reasons(cluster, pod), ""), find_leader(pod)
+    why, leader = next(_find_reasons(cluster, pod), ""), find_waiting(pod)
     if why or leader is None:
         return _build_of_pod(pod, why)
     if waiting.may_be_tried(leader, now):
@@ -263,12 +263,12 @@ def _find_reasons(cluster: Cluster, pod: Document) -> Iterator[str]:
         yield "does not wait for a slice: the scheduler has not reported it as Unschedulable"
     if claim and not claim.is_leader and (unit := claim.kind.find_unit(demand)):
         demands = map(read_demand, claim.kind.list_pods(cluster, unit))
-        leads = (one.name for one in demands if (own := find_kind(one)) and own.is_leader)
-        first = next(leads, "")
-        asks = (
-            f"Pod {first} asks: explain that one" if first else "no Pod asks: the first is missing"
-        )
-        yield f"waits for the slice of {unit.shown}, for which {asks}"
+        leads = (one for one in demands if (own := find_kind(one)) and own.is_leader)
+        first, wait = next(leads, None), f"waits for the slice of {unit.shown}, for which"
+        if first is None:
+            yield f"{wait} no Pod asks: the first is missing"
+        elif find_leader(first.raw):
+            yield f"{wait} Pod {first.name} asks: explain that one"
 
 
 def _find_switch(cluster: Cluster, kind: str, namespace: str) -> str:

@@ -30,7 +30,7 @@ from shared.ports.error_reasons import ErrorKind
 from shared.ports.errors import CallError
 from shared.slices import create_or_release
 from shared.slices.actions import CreateSlice, SliceActionError
-from shared.slices.kinds import find_leader
+from shared.slices.kinds import find_waiting
 from shared.slices.requests import is_open
 from shared.slices.units import find_wait_start
 from shared.slices.work import (
@@ -60,7 +60,8 @@ def open_pod(invocation: Invocation, is_first_observation: bool) -> SliceWork:
         raise NothingToDo("PodGone")
     if message.uid and pod["metadata"]["uid"] != message.uid:
         raise NothingToDo("PodReplaced")
-    work.leader = find_leader(pod)
+    found = find_waiting(pod)
+    work.leader = found if found and (found.claim.is_leader or work.trigger.is_resync) else None
     if work.leader is None:
         raise NothingToDo("NotWaiting")
     if waiting.may_be_tried(work.leader, work.now):

@@ -38,8 +38,8 @@ def decide(observed: observe.Observed, now: datetime) -> Plan:
         if observed.slots is not None:
             due = waiting.select_leaders(due, observed.slots, now)
         facts = {"waiting": observed.waiting, "triggered": len(due)}
-        requests = build_send(routes.PROVISION_SLICE, observed.requests)
-        return Plan("Swept", first=(*_build_resyncs(due, now), *requests), facts=facts)
+        others = build_send(routes.PROVISION_SLICE, observed.others)
+        return Plan("Swept", first=(*_build_resyncs(due, now), *others), facts=facts)
     if isinstance(observed, observe.ObservedOperation):
         return add_resyncs(_plan_after_operation(observed, now), observed, now)
     return _plan_pod(observed, now)
@@ -94,6 +94,8 @@ def _plan_pod(observed: observe.ObservedPod | observe.ObservedImpossible, now: d
     if isinstance(observed, observe.ObservedImpossible):
         if observed.has_opted_out:
             return Plan("OptedOut")
+        if not observed.is_leader:
+            return Plan("NotWaiting", note=observed.message)
         event = create_or_release.CREATION_REFUSED.render(
             observed.wording, {"failure": observed.message}
         )
@@ -138,9 +140,11 @@ def _plan_pod(observed: observe.ObservedPod | observe.ObservedImpossible, now: d
             deadline=create_or_release.find_deadline(existing, now),
             # The rows use it on resyncs alone, since GKE's ages are read only then.
             is_unfit=not observed.leader.demand.request
-            and now - max(start, existing.since or start) >= observe.UNFIT_AFTER,
+            and now - max(start, existing.since or start) >= waiting.UNFIT_AFTER,
         )
     row = create_or_release.find_row(situation)
+    if row.event is not create_or_release.UNFIT and not observed.leader.claim.is_leader:
+        return Plan("NotWaiting", note="its leader does not wait")
     subject = existing if isinstance(existing, Slice) else desired
     actions = build_actions(row, subject, words, observed.wording, now + RELEASE_AFTER)
     if row.action is create_or_release.SliceAction.CREATE and quota is not None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from datetime import timedelta
 from itertools import islice
 from typing import Any
 
@@ -38,9 +37,6 @@ from shared.triggers.audit_log import LogEvent
 from shared.triggers.message import Message
 from shared.triggers.trigger import LogTrigger
 
-UNFIT_AFTER = timedelta(minutes=15)
-"""A Pod that still waits so long after it began to wait, and after its slice became ready, does not fit
-the slice's Nodes."""
 CREATE_METHOD = "container.nodePools.create"
 """The method in the audit log for the end of a creation, whether it succeeded or failed."""
 
@@ -54,8 +50,9 @@ def observe(work: SliceWork) -> Observed:
         return _observe_operation(work, work.trigger.event)
     provider = work.provider
     pods = work.cluster.list_pending_pods(with_all=quotas.lists_all(work.cluster))
+    found = waiting.find_all(pods)
     leaders = [
-        one for one in waiting.find_leaders(pods) if quotas.is_switched_on(work.cluster, one)
+        one for one in found if one.claim.is_leader and quotas.is_switched_on(work.cluster, one)
     ]
     # Computed for the minute of the sweep's message: this run may begin later.
     due, others = list[Leader](), list[Leader]()
@@ -67,8 +64,14 @@ def observe(work: SliceWork) -> Observed:
     if provider.concurrency_limit is not None and len(due) > concurrency.MIN_SELECTED:
         slices = provider.list_all(with_nodes=False)
         slots = concurrency.count_slots(provider.concurrency_limit, slices)
-    requests = quotas.list_due_requests(work)
-    return ObservedQueue(len(leaders), tuple(due), slots, requests)
+    followers = [
+        waiting.build_message(one, work.now)
+        for one in waiting.list_followers(found, work.now)
+        if waiting.is_due(one, work.trigger.at, provider)
+        and quotas.is_switched_on(work.cluster, one)
+    ]
+    messages = (*quotas.list_due_requests(work), *followers)
+    return ObservedQueue(len(leaders), tuple(due), slots, messages)
 
 
 @dataclass(frozen=True)
@@ -104,11 +107,13 @@ class ObservedPod:
 
 @dataclass(frozen=True)
 class ObservedImpossible:
-    """A Pod that asks for an impossible slice. ``message`` says what would be valid."""
+    """A Pod that asks for an impossible slice. ``message`` says what would be valid. ``is_leader``: it
+    stands for its unit."""
 
     message: str
     wording: Wording
     has_opted_out: bool = False
+    is_leader: bool = True
 
 
 @dataclass(frozen=True)
@@ -139,8 +144,8 @@ class ObservedQueue:
     waiting: int
     due: tuple[Leader, ...]
     slots: int | None
-    requests: tuple[Message, ...] = ()
-    """Resyncs about ProvisioningRequests that are due."""
+    others: tuple[Message, ...] = ()
+    """Resyncs that are due about ProvisioningRequests, and about Pods whose leaders do not wait."""
 
 
 Observed = ObservedPod | ObservedImpossible | ObservedOperation | ObservedQueue
@@ -202,7 +207,8 @@ def _observe_pod(work: SliceWork, leader: Leader) -> ObservedPod | ObservedImpos
     try:
         return observe_unit(work, leader, found)
     except InputError as error:
-        return ObservedImpossible(str(error), provider, found.state.need is Need.OPTED_OUT)
+        is_out, is_leader = found.state.need is Need.OPTED_OUT, leader.claim.is_leader
+        return ObservedImpossible(str(error), provider, is_out, is_leader)
 
 
 def _follow_guests(
@@ -250,10 +256,12 @@ def observe_unit(work: SliceWork, leader: Leader, found: Found) -> ObservedPod:
     cluster, provider, desired, state = work.cluster, work.provider, offers[0], found.state
     work.facts["slice"] = desired.name
     existing = provider.find(desired)
+    if isinstance(existing, Slice) and not leader.claim.is_leader:
+        existing = replace(existing, is_selected=True, hash="")  # its leader compares it
     users: tuple[str, ...] = ()
     if isinstance(existing, Slice):
         set_trace_id(work, existing)
-        has_waited = work.now - find_wait_start(leader.demand) >= UNFIT_AFTER
+        has_waited = work.now - find_wait_start(leader.demand) >= waiting.UNFIT_AFTER
         is_time_unknown = existing.state is SliceState.READY and existing.since is None
         if is_time_unknown and work.trigger.is_resync and has_waited:
             # GKE does not report how long a slice has been ready: as long as its newest Node exists.

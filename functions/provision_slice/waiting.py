@@ -9,7 +9,7 @@ from shared.base import backoff
 from shared.base.documents import Document
 from shared.slices import candidates, concurrency, provider
 from shared.slices.classes import SliceClass
-from shared.slices.kinds import Leader, find_kind, find_leader
+from shared.slices.kinds import Leader, find_kind, find_waiting
 from shared.slices.kinds.kind import find_fence_violation
 from shared.slices.provider import DesiredSlice, Provider, Slice
 from shared.slices.units import (
@@ -24,6 +24,9 @@ from shared.slices.units import (
 from shared.slices.work import SliceWork
 from shared.triggers.message import POD_KIND, REQUEST_KIND, Cause, Message
 
+UNFIT_AFTER = timedelta(minutes=15)
+"""A Pod that still waits so long after it began to wait, and after its slice became ready, does not fit
+the slice's Nodes."""
 HELD_FOR = timedelta(minutes=1)
 """A Pod of a gang that the scheduler has not tried is held only if it still waits so long after its
 creation: free Nodes may suffice for one that it is just about to try."""
@@ -41,10 +44,27 @@ class PodsWithoutSlice:
     slices: tuple[Slice, ...]
 
 
+def find_all(pods: Iterable[Mapping[str, Any]]) -> list[Leader]:
+    """The Pods that wait for a slice, also those that do not lead, the longest wait first."""
+    found = (one for pod in pods if (one := find_waiting(pod)))
+    return sorted(found, key=lambda one: (find_wait_start(one.demand), one.demand.uid))
+
+
 def find_leaders(pods: Iterable[Mapping[str, Any]]) -> list[Leader]:
-    """The Pods that wait for a slice, the longest wait first."""
-    found = (leader for pod in pods if (leader := find_leader(pod)))
-    return sorted(found, key=lambda leader: (find_wait_start(leader.demand), leader.demand.uid))
+    """The Pods that wait for a slice and stand for their units, the longest wait first."""
+    return [one for one in find_all(pods) if one.claim.is_leader]
+
+
+def list_followers(waiting: Iterable[Leader], now: datetime) -> list[Leader]:
+    """Of each unit whose leader does not wait, the Pod that has waited longest, if it may be unfit."""
+    found: dict[Unit | None, Leader] = {}
+    for one in sorted(waiting, key=lambda one: not one.claim.is_leader):
+        found.setdefault(one.kind.find_unit(one.demand), one)
+    return [
+        one
+        for one in found.values()
+        if not one.claim.is_leader and now - find_wait_start(one.demand) >= UNFIT_AFTER
+    ]
 
 
 def is_due(leader: Leader, at: datetime, provider: Provider) -> bool:

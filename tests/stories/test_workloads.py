@@ -20,6 +20,7 @@ from local.kube.writing import Attributes
 from shared.settings import GKE, TPU_NODE_GROUP
 from shared.slices.units import OPT_OUT, Unit
 from tests.faults.jobsets import SETTINGS
+from tests.stories import helpers
 from tests.stories import workload_objects as objects
 from tests.stories.helpers import MINUTE, describe_state
 from tests.stories.jobsets import OPTIONS, RUNS_FOREVER, reported_events, until
@@ -336,6 +337,58 @@ def test_a_workload_of_several_hosts_whose_pods_the_webhook_ties_gets_its_slice_
     assert {one["spec"]["nodeSelector"]["job-key"] for one in pods(harness)} == {key}
     assert slices(harness) == 1
     harness.simulation.admin("DELETE", f"{PATHS[manifest['kind']]}/{name}")
+    until(harness, lambda: slices(harness) == 0)
+
+
+def cordon(harness: Harness, node: str, *, is_on: bool = True) -> None:
+    path = f"/api/v1/nodes/{node}"
+    harness.simulation.admin("PATCH", path, {"spec": {"unschedulable": is_on}}, **MERGE)
+
+
+@pytest.mark.parametrize("provider", [TPU_NODE_GROUP, GKE])
+@pytest.mark.parametrize(
+    "manifest, has_guest",
+    [
+        (jobset_objects.jobset(), False),
+        (objects.leader_worker_set(), True),
+        (objects.job(4, FOUR_HOSTS, template=tied(TRAIN.key, FOUR_HOSTS)), False),
+    ],
+    ids=lambda one: one["kind"] if isinstance(one, dict) else "",
+)
+def test_a_pod_that_waits_beside_a_ready_slice_while_its_leader_runs_is_told_once(
+    manifest: dict[str, Any], has_guest: bool, provider: str
+) -> None:
+    harness = new_harness(provider)
+    apply(harness, manifest)
+    until(harness, lambda: len(helpers.nodes(harness)) > 0)
+    node, others = sorted(helpers.nodes(harness))[-1], ""
+    cordon(harness, node)
+    until(harness, lambda: running(harness) == 3)
+    if has_guest:
+        others = ", and Pods of Pod default/guest run on it"
+        apply(harness, pin(deepcopy(OPTED_OUT), node))
+        until(harness, lambda: running(harness) == 4)
+        cordon(harness, node, is_on=False)
+    waiting = {one["metadata"]["name"] for one in pods(harness) if not one["spec"].get("nodeName")}
+    harness.run_for(14 * MINUTE)
+    assert not [one for one in reported_events(harness) if "Unfit" in one]
+    began = len(harness.log.lines)
+    harness.run_for(timedelta(hours=2))
+    events = harness.simulation.admin("GET", f"/api/v1/namespaces/{NAMESPACE}/events")["items"]
+    (told,) = [one for one in events if one["reason"].endswith("Unfit")]
+    assert ({told["involvedObject"]["name"]}, told["count"]) == (waiting, 1)
+    assert f"the scheduler finds no Node of it for the Pod{others}: compare " in told["message"]
+    about = [one["decision"] for one in harness.log.lines[began:] if one.get("pod")]
+    assert {*about} <= {"NotWaiting", "Unfit"}
+    assert len(about) <= 10, "at growing intervals"
+    assert (running(harness), slices(harness)) == (3 + has_guest, 1)
+
+    if has_guest:
+        harness.simulation.admin("DELETE", f"{PATHS['Pod']}/guest")
+    else:
+        cordon(harness, node, is_on=False)
+    until(harness, lambda: running(harness) == 4)
+    harness.simulation.admin("DELETE", f"{PATHS[manifest['kind']]}/{manifest['metadata']['name']}")
     until(harness, lambda: slices(harness) == 0)
 
 

@@ -72,8 +72,14 @@ def get_kind(name: str) -> UnitKind:
     return next((kind for kind in KINDS if kind.name == name), UnknownKind(name))
 
 
-def find_leader(pod: Document) -> Leader | None:
-    """The Pod as a leader, if it waits for a slice and stands for its unit; otherwise ``None``."""
+def find_waiting(pod: Document) -> Leader | None:
+    """The Pod, if it waits for a slice; otherwise ``None``. It may be one that does not lead."""
     demand = waits(pod)
     claim = find_kind(demand) if demand is not None else None
-    return Leader(demand, claim) if demand and claim and claim.is_leader else None
+    return Leader(demand, claim) if demand and claim else None
+
+
+def find_leader(pod: Document) -> Leader | None:
+    """The Pod as a leader, if it waits for a slice and stands for its unit; otherwise ``None``."""
+    found = find_waiting(pod)
+    return found if found and found.claim.is_leader else None

@@ -34,8 +34,8 @@ FEW_OWNERS = 8
 class Claim:
     """A kind's answer that a Pod is one of its own.
 
-    ``is_leader``: the Pod stands for its unit's slice; the others wait silently. ``refusal``: why the
-    Pod gets no slice, if that follows from the Pod alone.
+    ``is_leader``: the Pod stands for its unit's slice; another is looked at only if it waits when the
+    leader does not. ``refusal``: why the Pod gets no slice, if that follows from the Pod alone.
     """
 
     kind: UnitKind

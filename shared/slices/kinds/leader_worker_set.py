@@ -57,7 +57,7 @@ class LeaderWorkerSetKind(UnitKind):
             return Claim(
                 self, True, f"the Pod has no number in its label {label}: LeaderWorkerSet sets it"
             )
-        first = 0 if demand.annotations.get(_HAS_TPU_LEADER) == "true" else 1
+        first = _find_first(demand)
         is_leader = demand.chips > 0 and (demand.hosts == 1 or worker in (0, first))
         refusal = (
             "no slices are created for subgroups of a LeaderWorkerSet: use a group for each slice"
@@ -75,9 +75,9 @@ class LeaderWorkerSetKind(UnitKind):
         """The group of a Pod that waits. One that a rolling update adds is needed, too."""
         found = super().find(cluster, demand)
         state = self._add_surge(cluster, found.unit, found.state, {})
-        # A worker leads a group whose leader has no chips.
         size = parse_count(demand.annotations.get(_SIZE)) or 1
-        hosts = size - (demand.labels.get(WORKER_INDEX) != "0") if demand.hosts > 1 else 1
+        first = 0 if demand.labels.get(WORKER_INDEX) == "0" else _find_first(demand)
+        hosts = size - first if demand.hosts > 1 else 1
         violation = _find_mix_violation(state.owner or {})
         return Found(found.unit, add_opt_out(state), hosts, violation)
 
@@ -165,6 +165,11 @@ class LeaderWorkerSetKind(UnitKind):
 def _read_indexes(demand: Demand) -> tuple[int | None, int | None]:
     """The numbers of the group, and of the Pod in it."""
     return parse_count(demand.labels.get(_GROUP)), parse_count(demand.labels.get(WORKER_INDEX))
+
+
+def _find_first(worker: Demand) -> int:
+    """The number of the first Pod with chips, by what a worker says of its leader."""
+    return 0 if worker.annotations.get(_HAS_TPU_LEADER) == "true" else 1
 
 
 def _find_mix_violation(owner: Document) -> str:

@@ -325,6 +325,19 @@ def test_a_pod_of_any_kind_is_explained(case: str, monkeypatch: pytest.MonkeyPat
     assert " ".join(lines).startswith(explained["cause"])
 
 
+def test_a_pod_whose_leader_runs_is_explained_itself() -> None:
+    tool, name, first = explain_one(
+        QUIET, ON, objects.job(4, "4x4", template=JOB_TEMPLATE), last=True
+    )
+    admin = tool.harness.simulation.admin
+    admin("PATCH", f"{PODS}/{first}/status", {"status": {"phase": "Running"}}, **MERGE)
+    explained = tool.json("explain", f"default/{name}", "--pod")
+    slice_name = Unit("Job", "default", "train", "").slice_name
+    why = f"waits for the slice {slice_name} of Job train. There is no slice."
+    assert explained["cause"] == f"Pod default/{name} {why}"
+    assert [one["outcome"] for one in explained["steps"]] == ["NotWaiting"]
+
+
 def test_the_limit_of_a_namespace_is_explained_with_the_slice_that_waits_for_it() -> None:
     tool, one, other = explain_one(Options(workloads=True), ON, objects.deployment(2), last=True)
     found = {

@@ -13,7 +13,7 @@ import pytest
 
 from functions.provision_slice import recover
 from functions.provision_slice.decide import decide
-from functions.provision_slice.observe import ObservedOperation, ObservedPod
+from functions.provision_slice.observe import ObservedImpossible, ObservedOperation, ObservedPod
 from functions.provision_slice.waiting import (
     PodsWithoutSlice,
     build_message,
@@ -713,3 +713,20 @@ def test_many_pods_of_one_namespace_do_not_keep_those_of_another_from_a_slot() -
         for start in range(0, 10_000, 1000)
     ]
     assert max(waits) < 15
+
+
+@pytest.mark.parametrize("case", TABLE.values(), ids=TABLE)
+def test_for_a_pod_that_does_not_lead_nothing_is_created_or_deleted(
+    case: tuple[PodAt, Plan],
+) -> None:
+    (observed, now), plan = case
+    claim = replace(observed.leader.claim, is_leader=False)
+    follower = replace(observed, leader=observed.leader._replace(claim=claim))
+    silent = Plan("NotWaiting", note="its leader does not wait")
+    assert decide(follower, now) == (plan if plan.outcome == "Unfit" else silent)
+
+
+def test_a_pod_that_does_not_lead_and_asks_for_an_impossible_slice_gets_no_event() -> None:
+    """It may run on Nodes of others, as its leader does."""
+    observed = ObservedImpossible("no class fits", POOLS, is_leader=False)
+    assert decide(observed, NOW) == Plan("NotWaiting", note="no class fits")
