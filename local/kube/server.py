@@ -34,7 +34,7 @@ from local.kube.policies import Policies
 from local.kube.requests import RequestInfo, parse_request
 from local.kube.resources import Resources
 from local.kube.reviews import Reviews
-from local.kube.store import Store
+from local.kube.store import Snapshot, Store
 from local.kube.users import ADMIN, ANONYMOUS, User
 from local.kube.watch import Watches, end_watches
 from local.kube.writing import Admission, Write
@@ -180,6 +180,15 @@ class KubeApi:
     def compact(self) -> None:
         """Discard the history: watches and lists from an earlier revision get 410."""
         self._store.compact()
+
+    def snapshot(self) -> Snapshot:
+        """All objects of this moment, for `restore`."""
+        return self._store.snapshot()
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Simulate etcd restored from a snapshot, with ``--bump-revision``, and a restart."""
+        self._store.restore(snapshot)
+        self.restart()
 
     @property
     def watches(self) -> int:

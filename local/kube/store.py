@@ -86,6 +86,7 @@ class Change:
 
 
 Listener = Callable[[Change], None]
+Snapshot = Mapping[str, Mapping[Key, Record]]
 
 
 class _Collection:
@@ -201,6 +202,20 @@ class Store:
         for collection in self._collections.values():
             collection.history.clear()
             collection.floor = self.revision
+
+    def snapshot(self) -> Snapshot:
+        """All objects of this moment."""
+        return {name: dict(one.records) for name, one in self._collections.items()}
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Make all objects those of a snapshot again, in new revisions."""
+        for resource, collection in tuple(self._collections.items()):
+            old = snapshot.get(resource, {})
+            for key in collection.records.keys() - old.keys():
+                self.remove(resource, key, collection.records[key].copy())
+            for key, record in old.items():
+                if collection.records.get(key) is not record:
+                    self.put(resource, record.copy())
 
     # -- listeners --------------------------------------------------------------------------------
 

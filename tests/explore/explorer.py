@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 import threading
 from collections import Counter
@@ -15,8 +16,11 @@ from typing import Any
 
 from local.base.controls import UnknownFault
 from local.base.http import Request, Response
+from local.cloud.simulation import PROJECT
 from local.gce.refusals import Refused
+from local.kube.store import Snapshot
 from shared.base.names import PAUSED_ANNOTATION, RESOURCE_NAME_LABEL, VM_ID_LABEL
+from shared.node_groups.node_group import resource_name
 from shared.node_groups.status import Type
 from tests.explore.rules import GROUPS, NODES, SECRETS, Rules, Violation
 from tests.explore.workloads import Workloads
@@ -29,6 +33,21 @@ from tests.support.manifests import manifest
 
 HEALS_WITHIN = timedelta(minutes=100)
 GONE_WITHIN = timedelta(minutes=75)
+_FIELDS = {
+    f"{helpers.REGION}/resourcePolicies": ("name", "description", "workloadPolicy"),
+    f"projects/{PROJECT}/global/instanceTemplates": ("name", "description", "properties"),
+    f"{helpers.ZONE}/instanceGroupManagers": (
+        "name",
+        "description",
+        "baseInstanceName",
+        "instanceTemplate",
+        "targetSize",
+        "targetSizePolicy",
+        "resourcePolicies",
+        "instanceLifecyclePolicy",
+    ),
+}
+"""What a person gives to create resources as those of a slice, in this order."""
 WRITES = ("POST", "PUT", "PATCH", "DELETE")
 CALLS_WHEN_READY = 150
 """At most so many calls in half an hour about slices that are Ready: most of them are the sweep's."""
@@ -105,6 +124,7 @@ class Explorer:
         self._faults = [one for one in world.faults if one.kind in (*CALLS, *MESSAGES)]
         self._lost_vms, self._deleted_nodes = False, False
         self._taken: list[str] = []
+        self._snapshots: dict[Fault, Snapshot] = {}
         slices = SETTINGS.get(world.provider)
         self.harness = ExploredHarness(world.options, seed=world.seed, slices=slices)
         self.harness.counts = run.counts
@@ -134,6 +154,9 @@ class Explorer:
         for fault in self._world.faults:
             if fault.kind not in (*CALLS, *MESSAGES):
                 self.harness.clock.call_later(fault.at_s, partial(self._act, fault))
+            if fault.kind == "restore":
+                at_s = max(0.0, fault.at_s - fault.seconds)
+                self.harness.clock.call_later(at_s, partial(self._take_snapshot, fault))
         self._watch(15.0)
         self.harness.run_for(timedelta(seconds=BREAKS_FOR_S))
         self._heal()
@@ -272,8 +295,8 @@ class Explorer:
     def _vms(self, group: Mapping[str, Any] | None = None) -> dict[str, str]:
         found = self.harness.simulation.gce.state()["instances"].items()
         name = (group or {}).get("metadata", {}).get("labels", {}).get(RESOURCE_NAME_LABEL, "tng-")
-        strangers = self.rules.strangers
-        return {vm: state for vm, state in found if f"/{name}" in vm and vm not in strangers}
+        is_strangers = self.rules.is_strangers
+        return {vm: state for vm, state in found if f"/{name}" in vm and not is_strangers(vm)}
 
     def _reset_vms_without_nodes(self) -> None:
         """As the reason NodeDeleted advises."""
@@ -446,6 +469,19 @@ class Explorer:
             case _:
                 self._act_as_person(fault, name, vm)
 
+    def _take_snapshot(self, fault: Fault) -> None:
+        """If all groups are under our finalizer: an older snapshot does not know whose VMs exist."""
+        metas = [one["metadata"] for one in self.rules.items(GROUPS)]
+        if metas and all(one.get("finalizers") for one in metas):
+            self._snapshots[fault] = self._server.snapshot()
+
+    def _restore(self, snapshot: Snapshot) -> None:
+        self._deleted_nodes = True
+        before = {one["metadata"]["name"] for one in self.rules.items(SECRETS)}
+        self._server.restore(snapshot)
+        after = {one["metadata"]["name"] for one in self.rules.items(SECRETS)}
+        self.rules.late |= after - before  # revoked once, and valid again until they end
+
     def _hurt(self, kind: str, vm: str) -> None:
         faults = self.harness.simulation.gce.faults
         self._lost_vms = True
@@ -499,9 +535,39 @@ class Explorer:
                     self._taken.append(f"{taken}/{resource}")
             case "foreign VM" if vm:
                 self._make_vm(vm)
+            case "foreign slice":
+                self._make_slice(group, resource)
+            case "unknown words":
+                known = status.get("resources", {})
+                words = {kind: {**one, "state": "Hibernating"} for kind, one in known.items()}
+                conditions = [
+                    {**one, "reason": "Hibernating", "message": "It hibernates."}
+                    for one in status.get("conditions", [])
+                ]
+                change = {"resources": words, "conditions": conditions, "hibernation": "Light"}
+                helpers.patch(harness, f"{path}/status", {"status": change})
+            case "restore" if fault in self._snapshots:
+                self._restore(self._snapshots[fault])
             case "foreign Node":
                 harness.simulation.admin("POST", NODES, self.rules.foreign_node(resource))
                 self.rules.strangers.add("worker-1")
+
+    def _make_slice(self, group: Mapping[str, Any], own: str) -> None:
+        """A slice of a group of the same name in another cluster, made from this group's resources."""
+        name = resource_name("0" * 8, group["metadata"]["name"], "1" * 8)
+        if self.rules.foreign:
+            return
+        self.rules.foreign.add(name)
+        for at, (collection, fields) in enumerate(_FIELDS.items()):
+            found = self.rules.find(f"{collection}/{own}")
+            if found is None:
+                continue  # not each slice has a policy
+            text = json.dumps({key: found[key] for key in fields if key in found})
+            body = json.loads(text.replace(own, name).replace(self.rules.cluster, "0" * 8))
+            create = partial(self._as_user, "POST", collection, body)
+            self.harness.clock.call_later(30.0 * at, partial(_drop_answer, create))
+        self.rules.strangers.add(path := f"{helpers.ZONE}/instanceGroupManagers/{name}")
+        self.harness.clock.call_later(120, lambda: self._forget_if_never_made(path))
 
     def _make_vm(self, model: str) -> None:
         """A VM with all that a VM of the slice has but its tokens; it is no member of the MIG."""
@@ -523,6 +589,10 @@ class Explorer:
         """The insert of a VM may fail, as that of a slice's. No step can have deleted it unnoticed."""
         if self.rules.find(path) is None:
             self.rules.strangers.discard(path)
+
+
+def _drop_answer(call: Callable[[], object]) -> None:
+    call()
 
 
 def _matches(target: str, request: Request | None) -> bool:

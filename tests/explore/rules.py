@@ -39,8 +39,10 @@ class Rules:
     def __init__(self, harness: Harness) -> None:
         self._harness = harness
         namespace = harness.simulation.admin("GET", "/api/v1/namespaces/kube-system")
-        self._cluster = namespace["metadata"]["uid"]
+        self.cluster = namespace["metadata"]["uid"]
         self.strangers: set[str] = set()
+        self.foreign: set[str] = set()
+        """The names of the resources of another cluster's slices."""
         self.broken = ""
         """The first violation by a call of a step."""
         self._labelled: dict[tuple[str, str], datetime] = {}
@@ -63,6 +65,11 @@ class Rules:
             return self._harness.simulation.gce.faults.act_as_user("GET", path)
         except Refused:
             return None
+
+    def is_strangers(self, path: str) -> bool:
+        """Whether a resource or Node is nobody's slice's, or another cluster's."""
+        name = path.rpartition("/")[2]
+        return path in self.strangers or bool(self.foreign & {name, find_resource_name(name)})
 
     def items(self, path: str) -> list[dict[str, Any]]:
         """The objects of a list in the cluster."""
@@ -124,7 +131,7 @@ class Rules:
             mig = find_resource_name(parts[at])
             owner = self.find("/".join([*parts[: at - 1], "instanceGroupManagers", mig]))
         mark = (owner or {}).get("description", "")
-        if resource in self.strangers or not mark.startswith(MARK_PREFIX):
+        if self.is_strangers(resource) or not mark.startswith(MARK_PREFIX):
             raise Violation(f"{step} changes what is no group's: {method} {path} ({mark!r})")
 
     def _check_node(self, step: str, request: Request, path: str) -> None:
@@ -164,7 +171,7 @@ class Rules:
     def _problems(self) -> Iterator[str]:
         state = self._harness.simulation.gce.state()
         found = state["instances"].items()
-        vms = {path: status for path, status in found if path not in self.strangers}
+        vms = {path: status for path, status in found if not self.is_strangers(path)}
         yield from self._count(vms)
         yield from self._check_tokens(vms)
         yield from self._check_status(vms)
@@ -232,7 +239,7 @@ class Rules:
 
     def resource_name(self, meta: Mapping[str, Any]) -> str:
         """The name of a group's resources."""
-        return resource_name(self._cluster, meta["name"], meta["uid"])
+        return resource_name(self.cluster, meta["name"], meta["uid"])
 
     def note_secret(self, secret: dict[str, Any], *, is_late: bool) -> None:
         """A Secret was created: late, if its client has given up or its group is gone."""
@@ -271,7 +278,7 @@ class Rules:
         left = {
             one
             for one in self._harness.leftovers()
-            if one.removeprefix("Node ") not in self.strangers
+            if not self.is_strangers(one.removeprefix("Node "))
         }
         if left:
             raise Violation(f"left: {sorted(left)}")

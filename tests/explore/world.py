@@ -41,7 +41,12 @@ PEOPLE = (
     "take name",
     "foreign VM",
     "foreign Node",
+    "foreign slice",
+    "unknown words",
+    "restore",
 )
+"""``foreign slice``: that of a group with the same name in another cluster of the project. ``unknown
+words``: a later version's, after a rollback. ``restore``: etcd, from a snapshot."""
 USERS = (
     "delete workload",
     "delete workload",
