@@ -99,6 +99,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 jobset=options.controllers,
                 workloads=True,
                 inventory=gce.read_inventory(options.inventory),
+                serves_page=True,
             )
             asyncio.run(_serve(setup, timeline))
     except Interrupted as interrupted:
@@ -133,6 +134,7 @@ Compute Engine  {url}  (simulated)
 Pub/Sub         {supervisor.pubsub_address}
 Cloud Logging   {supervisor.logging_address}
 Logs            {supervisor.log}
+Live page       {supervisor.page_url}
 
 For another terminal:
 

@@ -458,6 +458,48 @@ def show_timeline(
     print_timeline(timeline, price, output)
 
 
+@app.command("web", short_help="Show all of this on a live page, on this machine.")
+def serve_page(
+    ctx: typer.Context,
+    price: Annotated[
+        float | None,
+        typer.Option(
+            "--price-per-chip-hour", min=0, help="A price in any currency.", show_default=False
+        ),
+    ] = None,
+    port: Annotated[
+        int,
+        typer.Option("--port", min=0, max=65535, help="The port on 127.0.0.1; 0: any free one."),
+    ] = 0,
+) -> None:
+    """Serve a live page on 127.0.0.1 until Ctrl-C: all slices with state, chips and reason; the life of
+    each, message by message; what waits for capacity, and which candidates were tried; dead letters and
+    leaks. It changes nothing, and reads only while a tab shows it.
+
+    Whoever knows the printed address can read the page: it has a secret, which is new at each start.
+    The page loads nothing from the network. On another machine, forward the port by ssh -L.
+
+    \b
+    Examples:
+      kubectl tng web
+      kubectl tng web --price-per-chip-hour 2.7 --port 8400
+    """
+    from replay.web.hub import Hub
+    from replay.web.server import LOOPBACK, PageServer
+    from replay.web.subjects import PageSubjects
+
+    deps = commands.get_dependencies(ctx, needs_settings=False)
+    try:
+        server = PageServer(port, Hub(PageSubjects(deps, price).open, deps.now))
+    except OSError as error:
+        problem = f"{LOOPBACK}:{port} cannot be used: {error.strerror}; 0 takes any free port"
+        raise typer.BadParameter(problem, param_hint="--port") from error
+    with server:
+        print(server.address, flush=True)
+        say("The page is served until Ctrl-C.")
+        server.serve_forever()
+
+
 @contextmanager
 def _open_for_writing(path: Path) -> Iterator[IO[str]]:
     if str(path) == "-":

@@ -31,8 +31,8 @@ def observe_leaks(deps: Dependencies) -> ObservedLeaks:
     return observe(Work(**work_fields(deps, TimeTrigger(now), now)))
 
 
-def print_leaks(observed: ObservedLeaks, form: Format) -> None:
-    """Leaked slices and Nodes, and the commands that delete them, each on a line."""
+def describe_leaks(observed: ObservedLeaks) -> list[tuple[str, list[str]]]:
+    """Leaked slices and Nodes in words, each with the commands that delete it."""
     described = [
         (f"{render_message(leak)} To delete them, run in this order:", list(render_commands(leak)))
         for leak in observed.leaks
@@ -41,6 +41,12 @@ def print_leaks(observed: ObservedLeaks, form: Format) -> None:
         deletions = [f"kubectl delete node {n}" for n in filter(is_dns_subdomain, observed.nodes)]
         message = "No TPUNodeGroup has these Nodes. When their VMs are gone, delete them:"
         described.append((message, deletions))
+    return described
+
+
+def print_leaks(observed: ObservedLeaks, form: Format) -> None:
+    """Leaked slices and Nodes, and the commands that delete them, each on a line."""
+    described = describe_leaks(observed)
     if form is Format.JSON:
         print_json([{"message": message, "commands": commands} for message, commands in described])
         return

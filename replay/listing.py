@@ -10,8 +10,9 @@ from replay.dependencies import Dependencies
 from replay.errors import in_plain_words
 from replay.explain import find_time_of
 from replay.text import render_age
-from shared.base.documents import read_mapping, read_text
+from shared.base.documents import read_mapping, read_number, read_text
 from shared.base.timestamps import guess_time
+from shared.base.topology import count_chips
 from shared.node_groups import status
 from shared.node_groups.status import Type
 from shared.ports.errors import CallError
@@ -37,7 +38,7 @@ def list_tables(deps: Dependencies, namespace: str) -> Iterator[Table]:
     for name, head, rows in (
         (
             "slices",
-            ("NAMESPACE", "SLICE", "READY", "REASON", "NODES", "FOR", "AGE"),
+            ("NAMESPACE", "SLICE", "READY", "REASON", "NODES", "CHIPS", "FOR", "AGE"),
             _list_slices(deps, namespace),
         ),
         ("waiting", ("NAMESPACE", "POD", "WORKLOAD", "WAITS"), _list_waiting(deps, namespace)),
@@ -58,15 +59,26 @@ def _list_slices(deps: Dependencies, namespace: str) -> Iterator[tuple[tuple[str
             raw["metadata"],
             read_mapping(read_mapping(raw, "status"), "nodeSummary"),
         )
-        ready = status.parse(raw.get("status")).conditions.get(Type.READY)
+        known = status.parse(raw.get("status"))
+        ready = known.conditions.get(Type.READY)
         owned = read_slice(raw, now)
         state = (ready.status, ready.reason) if ready else ("-", "-")
         state = (state[0], "Deleting") if "deletionTimestamp" in metadata else state
         workload = owned.unit.shown if owned else "-"
         age = render_age(now - (guess_time(metadata.get("creationTimestamp")) or now))
         nodes = read_text(summary, "text") or "-"
-        cells = (metadata["namespace"], metadata["name"], *state, nodes, workload, age)
+        chips = _describe_chips(raw, known)
+        cells = (metadata["namespace"], metadata["name"], *state, nodes, chips, workload, age)
         yield cells, ready.message if ready and not ready.is_true else ""
+
+
+def _describe_chips(raw: Mapping[str, Any], known: status.Status) -> str:
+    """The chips of the VMs that run, and of all: they are billed while their VMs exist."""
+    spec = read_mapping(raw, "spec")
+    machine = read_text(read_mapping(spec, "instanceConfig"), "machineType") or known.machine_type
+    chips = count_chips(machine, 1)
+    wanted = read_number(spec, "nodeCount")
+    return f"{chips * known.counts.running}/{chips * wanted}" if chips else "-"
 
 
 def _list_waiting(deps: Dependencies, namespace: str) -> Iterator[tuple[tuple[str, ...], str]]:

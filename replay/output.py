@@ -6,7 +6,7 @@ import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
 from typing import Any
 
@@ -23,6 +23,7 @@ _WIDE = 100_000
 """Columns of an output that is not a terminal: nothing is folded."""
 _NARROWEST = 40
 INDENT = "    "
+CONDITIONS_HEAD = ("CONDITION", "STATUS", "REASON", "FOR")
 NOT_PUBLISHED = "(not published)"
 _GAP = "   "
 _BOLD = 1
@@ -79,13 +80,9 @@ def print_explanation(explanation: Explanation, form: Format) -> None:
     for paragraph in explain.summarize(explanation):
         print_paragraph(paragraph)
         said += f"{paragraph} "
-    rows: list[Any] = []
-    for kind, one in explanation.known.conditions.items():
-        message = "" if one.is_true else _unsaid(one.message, said + find_advice(one.reason))
-        age = render_age(explanation.now - one.since)
-        rows.append(((str(kind), one.status, one.reason, age), (message,)))
-        said += f"{message} "
-    print_rows(("CONDITION", "STATUS", "REASON", "FOR"), rows, "\n")
+    rows: list[Any] = list(list_conditions(explanation, said))
+    said += " ".join(message for _, (message,) in rows)
+    print_rows(CONDITIONS_HEAD, rows, "\n")
     rows = []
     for event in explanation.events[:MAX_EVENTS]:
         reason = str(event.get("reason"))
@@ -100,6 +97,15 @@ def print_explanation(explanation: Explanation, form: Format) -> None:
     _print_answers(due, ("STEP", "BY SWEEP"), said)
     if explanation.steps and not due:
         print("\nThe steps would change nothing now.")
+
+
+def list_conditions(explanation: Explanation, said: str) -> Iterator[tuple[list[str], list[str]]]:
+    """The cells of each condition, and of what it says the sentences that were not ``said``."""
+    for kind, one in explanation.known.conditions.items():
+        message = "" if one.is_true else _unsaid(one.message, said + find_advice(one.reason))
+        age = render_age(explanation.now - one.since)
+        yield [str(kind), one.status, str(one.reason), age], [message]
+        said += f"{message} "
 
 
 def print_unit_explanation(explanation: UnitExplanation, form: Format) -> None:

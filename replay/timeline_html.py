@@ -28,33 +28,43 @@ _LEGEND = (
     ("bad", "failed or lost"),
 )
 _PAGE = Template((Path(__file__).parent / "timeline.html").read_text())
+STYLE = (Path(__file__).parent / "timeline.css").read_text()
 
 
 def render_html(timeline: Timeline, price: float | None) -> str:
     """The page."""
     head, *paragraphs = render_summary(timeline, price)
-    box = '<svg viewBox="0 0 10 10"><rect class="{}" width="10" height="10"/></svg>'
-    legend = (f"<span>{box.format(kind)} {_text(words)}</span>" for kind, words in _LEGEND)
+    columns = "<thead><tr><th>UTC</th><th>Source</th><th>What and why</th></tr></thead>"
     return _PAGE.substitute(
+        style=STYLE,
         title=_text(f"{timeline.group}: timeline"),
         head=_text(head),
         paragraphs="\n".join(f"<p>{_text(paragraph)}</p>" for paragraph in paragraphs),
-        legend="".join(legend),
-        chart=_chart(timeline),
-        details=_details(timeline),
+        legend=render_legend(),
+        chart=render_chart(timeline),
+        details=f"<table>{columns}<tbody>{''.join(render_rows(timeline))}</tbody></table>",
     )
+
+
+def render_legend() -> str:
+    """What the colours of the chart mean, as HTML."""
+    box = '<svg viewBox="0 0 10 10"><rect class="{}" width="10" height="10"/></svg>'
+    return "".join(f"<span>{box.format(kind)} {_text(words)}</span>" for kind, words in _LEGEND)
 
 
 def _text(text: str) -> str:
     return escape(printable(text))
 
 
-def _chart(timeline: Timeline) -> str:
+def render_chart(timeline: Timeline) -> str:
+    """The chart as SVG. Its size is bounded: of bars that look the same, one is drawn."""
     vms = [lane for lane in timeline.lanes if lane[0] == VM]
     hidden = frozenset(vms[MAX_VMS:])
     lanes = [lane for lane in timeline.lanes if lane not in hidden]
-    # The chart ends soon after the last moment: a slice may stay Ready for days.
+    # The chart of a Ready slice ends soon after the last moment: it may stay Ready for days.
     last = max((moment.at for moment in timeline.moments), default=timeline.until)
+    if any(span.end is None and span.what != READY for span in timeline.list_spans(READY)):
+        last = timeline.until
     margin = max(timedelta(seconds=1), (last - timeline.since) * 0.04)
     begin = timeline.since
     end = max(begin + timedelta(seconds=1), min(timeline.until, last + margin))
@@ -71,7 +81,8 @@ def _chart(timeline: Timeline) -> str:
         parts.append(f'<text x="0" y="{top + 13}">{_text(lane[1])}</text>')
         # The bar of a running VM lies under the operations on it.
         spans = sorted(by_lane[lane], key=lambda span: span.what != RUNNING)
-        parts += (_bar(span, top, begin, end) for span in spans)
+        drawn = {_look(span, begin, end): span for span in spans}
+        parts += (_bar(span, top, begin, end) for span in drawn.values())
     if hidden:
         bottom = _TOP + len(lanes) * _LANE + 13
         parts.append(f'<text class="soft" x="0" y="{bottom}">and {len(hidden)} more VMs</text>')
@@ -96,20 +107,27 @@ def _x(moment: datetime, begin: datetime, end: datetime) -> float:
     return round(_LEFT + share * (_WIDTH - _LEFT - 24), 1)
 
 
+def _style(span: Span) -> str:
+    if span.kind == READY:
+        return "ok" if span.what == READY else "wait"
+    if span.is_bad or span.what in ("preempted", "hostError"):
+        return "bad"
+    return "run" if span.what == RUNNING else _KINDS[span.kind]
+
+
+def _look(span: Span, begin: datetime, end: datetime) -> tuple[str, int, int]:
+    """What a bar looks like in its lane, to the pixel."""
+    return _style(span), round(_x(span.begin, begin, end)), round(_x(span.until(end), begin, end))
+
+
 def _bar(span: Span, top: int, begin: datetime, end: datetime) -> str:
     left, right = _x(span.begin, begin, end), _x(span.until(end), begin, end)
     took = (span.until(end) - span.begin).total_seconds()
     why = f": {span.why}" if span.why else ""
     lasts = "" if span.end else ", in progress"
     title = f"{span.lane}, {span.what}, {span.begin:%H:%M:%S}, {took:.1f} s{lasts}{why}"
-    if span.kind == READY:
-        style = "ok" if span.what == READY else "wait"
-    elif span.is_bad or span.what in ("preempted", "hostError"):
-        style = "bad"
-    else:
-        style = "run" if span.what == RUNNING else _KINDS[span.kind]
     bar = (
-        f'<rect class="{style}" x="{left}" y="{top + 3}" width="{max(2.0, right - left):.1f}" '
+        f'<rect class="{_style(span)}" x="{left}" y="{top + 3}" width="{max(2.0, right - left):.1f}" '
         f'height="{_LANE - 6}" rx="2"><title>{_text(title)}</title></rect>'
     )
     if span.kind == READY and right - left >= len(span.what) * _LETTER + 8:  # room for the reason
@@ -117,15 +135,13 @@ def _bar(span: Span, top: int, begin: datetime, end: datetime) -> str:
     return bar
 
 
-def _details(timeline: Timeline) -> str:
-    rows = []
+def render_rows(timeline: Timeline) -> Iterator[str]:
+    """The rows of the table below the chart, as HTML."""
     for moment in join_moments(timeline.moments):
         why = [moment.why] if moment.why else []
         why += render_decision(moment.decision) if moment.decision else ()
         lines = "".join(f"<br><span class=soft>{_text(words)}</span>" for words in why)
-        rows.append(
+        yield (
             f"<tr{' class=loss' if moment.is_bad else ''}><td>{moment.at:%H:%M:%S}</td>"
             f"<td>{_text(moment.who)}</td><td>{_text(moment.what)}{lines}</td></tr>"
         )
-    head = "<thead><tr><th>UTC</th><th>Source</th><th>What and why</th></tr></thead>"
-    return f"<table>{head}<tbody>{''.join(rows)}</tbody></table>"

@@ -1,7 +1,7 @@
 """Read the sources of a timeline: a group, its log entries and its Events."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -48,8 +48,26 @@ class TimelineRequest:
         return f"{self.namespace}/{self.name}"
 
 
-def build_timeline(deps: Dependencies, request: TimelineRequest) -> Timeline:
-    """The timeline of a group, also of a deleted one. Raises `ReplayError` and `CallError`."""
+Read = Callable[[Dependencies, Set[str], datetime, datetime, str], Sequence[dict[str, Any]]]
+"""Reads the entries of these projects in a time range that a query finds, the oldest first."""
+
+
+def read_all(
+    deps: Dependencies, projects: Set[str], since: datetime, until: datetime, query: str
+) -> list[dict[str, Any]]:
+    """A `Read` that reports its progress on a terminal. Raises `CallError`."""
+    times = f'timestamp>="{render_time(since)}"\ntimestamp<="{until.isoformat()}"'
+    return list(read_entries(deps, projects, f"{times}\n{query}"))
+
+
+def build_timeline(
+    deps: Dependencies,
+    request: TimelineRequest,
+    read: Read = read_all,
+    note: Callable[[str], None] = say,
+) -> Timeline:
+    """The timeline of a group, also of a deleted one. ``note`` gets what it lacks, in a sentence. Raises
+    `ReplayError` and `CallError`."""
     cluster = deps.open_cluster()
     cluster_id = cluster.get_cluster_id()
     raw = cluster.find_group(request.namespace, request.name)
@@ -64,18 +82,16 @@ def build_timeline(deps: Dependencies, request: TimelineRequest) -> Timeline:
         created = created - CLOCKS_DIFFER_BY if created is not None else None
     since = request.since or created or request.until - GONE_SINCE
     if created is not None and created < since:
-        say("Chip-hours count only VMs that were created in this time range, not earlier ones.")
+        note("Chip-hours count only VMs that were created in this time range, not earlier ones.")
     known = group.resource_name if group is not None else ""
     name = known or f"tng-{request.name[:45].rstrip('-')}-[0-9a-f]{{8}}"
     query = (
-        f'timestamp>="{render_time(since)}"\n'
-        f'timestamp<="{request.until.isoformat()}"\n'
         f"((\n{from_functions(deps.settings)}\n"
         f'(jsonPayload.group="{request.key}" OR jsonPayload.slice="{request.name}")\n'
         f") OR (\n{OF_COMPUTE}\n{about_slice(name)}\n))"
     )
     projects = find_projects(deps.settings) | {deps.settings.pubsub_project}
-    entries = list(read_entries(deps, projects, query))
+    entries = read(deps, projects, since, request.until, query)
     uid = group.uid if group is not None else _find_last_uid(entries)
     name = resource_name(cluster_id, request.name, uid) if uid else ""
     own = [one for one in entries if _is_about(one, name, uid) or _is_try(one, request)]
@@ -90,11 +106,11 @@ def build_timeline(deps: Dependencies, request: TimelineRequest) -> Timeline:
         try:
             events = cluster.list_events(request.namespace, uid)
         except CallError as error:
-            say(f"The timeline has no Events: {error}")
+            note(f"The timeline has no Events: {error}")
         ready = status.parse_of(group).conditions.get(Type.READY)
     chips = request.chips_per_vm or _find_chips(group, own)
     if not chips:
-        say("The group has no machine type: set the chips of a VM with --chips-per-vm.")
+        note("The group has no machine type: set the chips of a VM with --chips-per-vm.")
     again = decide_again if request.with_decisions else None
     return read_timeline(request.key, name, chips, own, events, request.until, ready, again)
 

@@ -74,6 +74,7 @@ ROOT = Path(__file__).resolve().parents[2]
 CLASS = Path(__file__).with_name("slice-class.yaml")
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 """Where `kubectl apply` keeps what it has applied."""
+PAGE = "web"
 LOG = "log"
 """The file with the output of all subprocesses."""
 
@@ -170,6 +171,7 @@ class Setup:
     embedded cluster it is simulated. ``needs`` is another kind that a named cluster
     must have. ``pods`` is how long the Pods run, and how they end. The slice of what has been suspended
     for ``suspended_release_minutes`` is released; 0: never.
+    ``serves_page``: the operator's page is served, too.
     """
 
     directory: Path
@@ -192,6 +194,7 @@ class Setup:
     workloads: bool = False
     sweep_every_s: float = SWEEP_EVERY_S
     suspended_release_minutes: int = 5
+    serves_page: bool = False
 
     @property
     def steps(self) -> tuple[str, ...]:
@@ -300,12 +303,13 @@ class Supervisor:
         await self._start_pubsub(stack, endpoints)
         stack.push_async_callback(self.subprocesses.stop)
         stack.push_async_callback(self._vms.close)
-        (relay_port,) = find_free_ports(1)
+        relay_port, page_port = find_free_ports(2)
         await self.subprocesses.start(
             [
                 *(self._function(step, port) for step, port in endpoints.items()),
                 self._relay(relay_port),
                 *self._webhook(),
+                *self._page(page_port),
             ]
         )
         if self._runs_webhook:
@@ -472,6 +476,19 @@ class Supervisor:
         }
         command = [sys.executable, "-m", "relay"]
         return Subprocess("relay", command, environment, f"http://{LOOPBACK}:{port}/readyz")
+
+    def _page(self, port: int) -> Iterator[Subprocess]:
+        """The operator's page. Its address has a secret, which the page prints."""
+        if not self.setup.serves_page:
+            return
+        command = [sys.executable, "-m", "replay", "web", "--port", str(port)]
+        environment = self._environment("relay") | self.tool_environment
+        yield Subprocess(PAGE, command, environment, _endpoint(port))
+
+    @property
+    def page_url(self) -> str:
+        """The address of the operator's page, as the page has printed it."""
+        return next(line for line in self.subprocesses[PAGE].tail if line.startswith("http"))
 
     def _environment(self, name: str) -> dict[str, str]:
         """A fresh environment: no proxy and no credentials of the user."""

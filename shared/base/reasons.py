@@ -45,6 +45,10 @@ class Reason(StrEnum):
     OTHER_FINALIZERS = "OtherFinalizers"
 
 
+PROGRESS = frozenset(
+    {Reason.PROVISIONING, Reason.AWAITING_NODE_JOIN, Reason.INTERCONNECT_NOT_READY}
+)
+"""Reasons of a start that makes progress."""
 DELETIONS = frozenset(
     {
         Reason.DELETING_MIG,

@@ -14,7 +14,7 @@ from shared.base.documents import (
 )
 from shared.base.fields import is_yes
 from shared.base.names import KIND, PAUSED_ANNOTATION
-from shared.base.reasons import ORDER, VM_LOSSES, Reason, find_advice
+from shared.base.reasons import ORDER, PROGRESS, VM_LOSSES, Reason, find_advice
 from shared.base.timestamps import find_time, guess_time, render_time
 from shared.base.topology import count_chips
 from shared.node_groups.status import CONDITION_OF, MIG, State, Status, Type, parse
@@ -41,9 +41,6 @@ LOST_AFTER = timedelta(minutes=10)
 RESTORED_WITHIN = timedelta(minutes=30)
 """The same after a host error or maintenance: Compute Engine restarts all VMs of a slice together, on
 healthy hosts (tpu/docs/failure-recovery). Google documents no time: this one is a guess."""
-_IN_PROGRESS = frozenset(
-    {Reason.PROVISIONING, Reason.AWAITING_NODE_JOIN, Reason.INTERCONNECT_NOT_READY}
-)
 _NODE_LOSSES = frozenset({Reason.NODE_DELETED, Reason.NODE_JOIN_TIMEOUT})
 """Reasons of a VM that runs without a Node. No MIG repairs it."""
 
@@ -209,7 +206,7 @@ def _read_state(raw: Mapping[str, Any]) -> tuple[SliceState, str, datetime | Non
         return SliceState.READY, "", since
     reason = ready.get("reason", Reason.PROVISIONING)
     is_starting = reason == Reason.NODE_NOT_READY and not _was_complete(raw)
-    if reason in _IN_PROGRESS or is_starting:
+    if reason in PROGRESS or is_starting:
         return SliceState.PROVISIONING, "", since
     since = _find_loss_time(raw, reason) or since
     return SliceState.FAILED, f"{reason}: {ready.get('message', '')}", since

@@ -101,8 +101,8 @@ def test_get_lists_slices_what_waits_and_classes_with_what_each_waits_for(busy_t
     apply(busy_tool, "big", "research")
     busy_tool.harness.run_for(timedelta(minutes=1))
     head, row, wait = busy_tool.run("get").stdout.splitlines()
-    assert head.split() == ["NAMESPACE", "SLICE", "READY", "REASON", "NODES", "FOR", "AGE"]
-    assert row.split() == ["default", "training", "False", "Provisioning", "0/2", "-", "1m"]
+    assert head.split() == ["NAMESPACE", "SLICE", "READY", "REASON", "NODES", "CHIPS", "FOR", "AGE"]
+    assert row.split() == ["default", "training", "False", "Provisioning", "0/2", "0/8", "-", "1m"]
     assert wait.startswith("    ")
     listed = busy_tool.json("get", "-A")
     assert [(one["namespace"], one["slice"]) for one in listed["slices"]] == [
@@ -191,7 +191,7 @@ def test_get_lists_what_the_user_may_list() -> None:
         Response.of_json(denied, 403) if call.startswith(tuple(f"GET {p}" for p in paths)) else None
     )
     result = tool.run("get")
-    assert (result.exit_code, result.stdout.split()[7:9]) == (1, ["default", "training"])
+    assert (result.exit_code, result.stdout.split()[8:10]) == (1, ["default", "training"])
     more = "docs/reference/replay.md#what-it-needs lists the permissions of each verb."
     assert result.stderr.splitlines() == [
         *(

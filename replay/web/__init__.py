@@ -1,0 +1,1 @@
+"""``kubectl tng web``: a live page on loopback. It only reads, and only while somebody looks."""

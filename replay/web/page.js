@@ -1,0 +1,226 @@
+// Shows the sections that the server sends. Text from outside is set as text; only the timeline's chart
+// and rows are HTML, which the tool has rendered and escaped.
+
+const CHUNK = 100; // lines of a table: the browser lays out only the tables in sight
+const SIGNS = { ready: "●", progress: "◐", trouble: "▲", deleting: "✕", waiting: "○" };
+const NONE = { slices: "There are no slices.", waiting: "Nothing waits for a slice.", classes: "There are no classes." };
+const find = (id) => document.getElementById(id);
+let sections = {}, stream, view, lostSince, lines = [];
+
+function make(tag, attributes = {}, ...children) {
+  const one = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) if (value) one.setAttribute(name, value);
+  one.append(...children);
+  return one;
+}
+
+const show = (id, ...children) => find(id).replaceChildren(...children);
+const paragraphs = (texts) => texts.map((text) => make("p", {}, text));
+const time = (text) => `${text.slice(11, 19)} UTC`;
+
+function makeTable(head, rows) {
+  const top = make("tr", {}, ...head.map((text) => make("th", { scope: "col" }, text)));
+  return make("table", {}, make("thead", {}, top), ...rows);
+}
+
+// A row, and what it waits for below it.
+function makeRow(row, head) {
+  const cells = row.cells.map((text, at) => {
+    const is = at === row.column;
+    const content = is && row.link ? make("a", { href: `#/${row.link}` }, text) : text;
+    const sign = head[at] === "READY" ? [make("span", { class: "sign", "aria-hidden": "true" }, SIGNS[row.state]), " "] : [];
+    return make(is ? "th" : "td", { "data-label": head[at], scope: is ? "row" : "" }, ...sign, content);
+  });
+  const body = make("tbody", { "data-state": row.state }, make("tr", {}, ...cells));
+  if (row.words) body.append(make("tr", { class: "words" }, make("td", { colspan: String(head.length) }, row.words)));
+  return body;
+}
+
+// Rows that have not changed stay the same elements: focus and selection stay, too.
+function updateList(id, { head, rows, error }) {
+  const place = find(id);
+  if (place.dataset.head !== head.join() || !rows.length) {
+    place.dataset.head = rows.length ? head.join() : "";
+    place.replaceChildren(rows.length ? makeTable(head, []) : make("p", { class: "soft" }, error || NONE[id]));
+    place.rows = new Map();
+  }
+  const table = place.firstChild, focused = document.activeElement?.getAttribute("href");
+  const old = place.rows, now = new Map();
+  let last = table.firstChild;
+  for (const row of rows) {
+    const text = JSON.stringify(row), known = old.get(row.key);
+    const one = known?.text === text ? known : { text, body: makeRow(row, head) };
+    if (known && known !== one) known.body.remove();
+    if (last.nextSibling !== one.body) last.after(one.body);
+    last = one.body;
+    now.set(row.key, one);
+  }
+  for (const [key, one] of old) if (!now.has(key)) one.body.remove();
+  place.rows = now;
+  if (focused?.startsWith("#/") && document.activeElement === document.body) place.querySelector(`a[href="${CSS.escape(focused)}"]`)?.focus();
+}
+
+function updateSummary({ slices, ready, waiting, chips, cost }) {
+  const items = [
+    [`${ready}/${slices}`, "slices Ready", "h-slices", ready < slices],
+    [`${chips[0]}/${chips[1]}`, "chips running", "h-slices"],
+    ...(cost === null ? [] : [[cost, "an hour", "h-slices"]]),
+    [waiting, "waiting", "h-waiting", waiting],
+    [sections.deadLetters?.length ?? "?", "dead letters", "h-rest", sections.deadLetters?.length],
+    [sections.leaks?.length ?? "?", "leaks", "h-rest", sections.leaks?.length],
+  ];
+  show("summary", ...items.map(([number, words, target, isOpen]) => {
+    const link = make("button", { type: "button", "data-open": isOpen ? "yes" : "" }, make("b", {}, String(number)), ` ${words}`);
+    link.onclick = () => find(target).scrollIntoView();
+    return make("li", {}, link);
+  }));
+  const open = slices - ready;
+  document.title = view ? `${find("title").textContent} · TPU slices` : `${open ? `▲ ${open} not Ready · ` : ""}TPU slices`;
+}
+
+function updateRest() {
+  const { deadLetters, leaks, leaksUnseen, restReadAt, restError } = sections;
+  find("restReadAt").textContent = restReadAt ? `read at ${time(restReadAt)}, every 5 minutes` : "";
+  show("restError", ...(restError ? [make("p", { class: "notice" }, restError.words)] : []));
+  const items = (deadLetters ?? []).map((one) => make("li", {},
+    make("b", {}, `${one.step} `), `${one.about || one.id} ${one.cause} `, make("span", { class: "soft" }, one.reason)));
+  const hint = make("p", { class: "soft" }, "kubectl tng dead-letters --help: replay or drop them.");
+  show("deadLetters", ...(deadLetters ? items.length ? [make("ul", {}, ...items), hint] : paragraphs(["There are no dead letters."]) : []));
+  const found = (leaks ?? []).flatMap((one) => [make("p", {}, one.message), make("pre", {}, one.commands.join("\n"))]);
+  show("leaks", ...(leaks && !found.length ? paragraphs(["No leaked slice was found."]) : found), ...(leaksUnseen ? [make("p", { class: "notice" }, leaksUnseen)] : []));
+}
+
+function updateErrors() {
+  const { clusterError, viewError, lifeError, timelineError } = sections, shown = [];
+  if (lostSince) shown.push(`No connection to the tool since ${lostSince}. The page connects again by itself; if the tool has ended, start it again and open the address that it prints.`);
+  if (clusterError) shown.push(`The cluster has not been read since ${time(clusterError.since)}; what is shown is older. ${clusterError.words}`);
+  if (viewError) shown.push(`This has not been read since ${time(viewError.since)}. ${viewError.words}`);
+  if (lifeError) shown.push(lifeError);
+  if (timelineError) shown.push(`The timeline cannot be read: ${timelineError}`);
+  show("errors", ...shown.map((text) => make("p", { class: "notice" }, text)));
+}
+
+// A table of cells under the summary of a view: conditions or candidates.
+const makeCells = (head, rows) => rows.length
+  ? [makeTable(head, rows.map((cells) => makeRow({ cells: cells.slice(0, -1), words: cells.at(-1), column: 0 }, head)))] : [];
+
+function updateView() {
+  const { life, pod, timeline } = sections;
+  if (life === null) {
+    show("summaryOf");
+    show("table");
+  } else if (life) {
+    show("summaryOf", ...paragraphs(life.summary));
+    show("table", ...makeCells(["CONDITION", "STATUS", "REASON", "FOR"], life.conditions));
+  } else if (pod) {
+    const { cause, steps } = pod, of = pod.class;
+    show("summaryOf", ...paragraphs([cause, ...(of ? [of.summary] : []), ...steps.filter((one) => one.note && !cause.includes(one.note)).map((one) => `${one.step}: ${one.note}`)]));
+    show("table", ...makeCells(["CANDIDATE", "STATE"], (of?.candidates ?? []).map((one) => [one.candidate, one.state, one.words])));
+  }
+  find("timeline").hidden = !timeline;
+  if (timeline) {
+    find("head").textContent = timeline.head;
+    show("paragraphs", ...paragraphs(timeline.paragraphs));
+  }
+}
+
+function updateLines({ from, lines: added }) {
+  const isAtEnd = innerHeight + scrollY >= document.body.scrollHeight - 40 && lines.length > 0;
+  lines.splice(from, Infinity, ...added);
+  find("number").textContent = `${lines.length} lines`;
+  const place = find("lines"), first = Math.floor(from / CHUNK);
+  while (place.children.length > first) place.lastChild.remove();
+  const mine = view;
+  // Some tables a frame, so that the page stays responsive while a long life comes.
+  (function add(at) {
+    if (view !== mine || place.children.length !== at) return;
+    for (const end = at + 10; at < end && at * CHUNK < lines.length; at++) {
+      const body = make("tbody"), table = make("table", {}, body);
+      body.innerHTML = lines.slice(at * CHUNK, (at + 1) * CHUNK).join("");
+      place.append(make("div", { class: "chunk" }, table));
+    }
+    if (isAtEnd) scrollTo(0, document.body.scrollHeight);
+    if (at * CHUNK < lines.length) requestAnimationFrame(() => add(at));
+  })(first);
+}
+
+function update(changes) {
+  Object.assign(sections, changes);
+  for (const id of ["slices", "waiting", "classes"]) if (changes[id]) updateList(id, changes[id]);
+  if (changes.slices || changes.waiting || changes.classes) filter();
+  if (sections.summary) updateSummary(sections.summary);
+  if ("deadLetters" in changes || "leaks" in changes || "restError" in changes) updateRest();
+  if ("life" in changes || changes.pod || changes.timeline) updateView();
+  if (changes.legend) find("legend").innerHTML = changes.legend;
+  if (changes.chart) find("chart").innerHTML = changes.chart;
+  if (changes.lines) updateLines(changes.lines);
+  updateErrors();
+  updateLive();
+}
+
+function updateLive() {
+  const is = lostSince ? "No connection" : sections.clusterError ? "Cluster not read" : sections.readAt ? "Live" : "Reading";
+  find("live").dataset.is = is;
+  const text = sections.readAt && is !== "Reading" ? `${is} · read at ${time(sections.readAt)}` : is;
+  if (find("live").textContent !== text) find("live").textContent = text;
+}
+
+function open() {
+  stream?.close();
+  stream = undefined;
+  if (document.hidden) return; // nothing is read while nobody looks
+  stream = new EventSource(`events?view=${encodeURIComponent(view)}`);
+  stream.onopen = () => { lostSince = undefined; lines = []; };
+  stream.onmessage = (event) => update(JSON.parse(event.data));
+  stream.onerror = () => {
+    lostSince ??= new Date().toISOString().slice(11, 19) + " UTC";
+    if (stream.readyState === EventSource.CLOSED) setTimeout(open, 3000);
+    updateErrors();
+    updateLive();
+  };
+}
+
+function navigate() {
+  const before = view;
+  view = decodeURIComponent(location.hash.replace(/^#\/?/, "")).replace(/^main$/, before ?? "");
+  if (before === view) return;
+  for (const name of ["life", "pod", "timeline", "viewError", "lifeError", "timelineError"]) delete sections[name];
+  for (const id of ["summaryOf", "table", "lines", "chart"]) show(id);
+  lines = [];
+  find("overview").hidden = Boolean(view);
+  find("view").hidden = !view;
+  find("timeline").hidden = true;
+  find("title").textContent = view.replace(/^slice\//, "").replace(/^pod\//, "Pod ");
+  if (view) show("summaryOf", make("p", { class: "soft" }, "Reading"));
+  updateErrors();
+  open();
+  if (view) find("title").focus();
+  else if (before) document.querySelector(`a[href="#/${CSS.escape(before)}"]`)?.focus();
+}
+
+function filter() {
+  const words = find("filter").value.toLowerCase().split(/\s+/);
+  for (const body of document.querySelectorAll(".list tbody")) {
+    const text = body.textContent.toLowerCase();
+    body.hidden = !words.every((word) => text.includes(word));
+  }
+}
+
+addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey) return;
+  const field = find("filter"), isTyping = event.target === field;
+  if (event.key === "/" && !isTyping && !view) field.focus();
+  else if (event.key === "Escape" && view) location.hash = "#/";
+  else if (event.key === "Escape" && isTyping) { field.value = ""; filter(); }
+  else if ((event.key === "ArrowDown" || event.key === "ArrowUp") && !view) {
+    const links = [...document.querySelectorAll(".list tbody:not([hidden]) a")];
+    const at = links.indexOf(document.activeElement), step = event.key === "ArrowDown" ? 1 : -1;
+    if (at < 0 && !isTyping) return;
+    links[at + step]?.focus();
+  } else return;
+  event.preventDefault();
+});
+find("filter").addEventListener("input", filter);
+addEventListener("hashchange", navigate);
+document.addEventListener("visibilitychange", open);
+navigate();

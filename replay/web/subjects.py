@@ -1,0 +1,144 @@
+"""What the page reads: the queries of `get`, `explain`, `timeline`, `dead-letters list` and `leaks`."""
+
+from collections.abc import Iterator, Sequence, Set
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any
+
+from functions.report_leaks.decide import render_unseen
+from replay import dead_letters, explain, explain_unit, leaks, timeline_html
+from replay.cloud_logging import read_pages
+from replay.dead_letters import leased
+from replay.dependencies import Dependencies
+from replay.errors import FORESEEN, ReplayError, in_plain_words
+from replay.listing import list_tables
+from replay.output import list_conditions
+from replay.recording import ReplayRules
+from replay.timeline_sources import TimelineRequest, build_timeline
+from replay.timeline_text import render_summary
+from replay.web.hub import PageSubject
+from replay.web.state import Lines, Sections, build_overview
+from shared.base.names import is_dns_label, is_dns_subdomain
+from shared.base.timestamps import render_time
+
+OVERVIEW, REST = "overview", "rest"
+OVERVIEW_S, LIFE_S, POD_S, EXPLAIN_S = 3.0, 5.0, 10.0, 30.0
+REST_S = 300.0
+"""A list of dead letters leases them, so that no other client receives them meanwhile."""
+LATE = timedelta(minutes=2)
+"""Cloud Logging may show an entry so long after its time."""
+
+
+class PageSubjects:
+    """The subjects of an installation. ``price``: of a chip-hour."""
+
+    def __init__(self, deps: Dependencies, price: float | None) -> None:
+        self._deps = deps
+        self._price = price
+
+    def open(self, name: str) -> PageSubject | None:
+        """The subject of a name: `OVERVIEW`, `REST`, slice/NAMESPACE/NAME or pod/NAMESPACE/NAME."""
+        if name == OVERVIEW:
+            return PageSubject(self._read_overview, OVERVIEW_S, "clusterError")
+        if name == REST:
+            return PageSubject(self._read_rest, REST_S, "restError")
+        kind, _, key = name.partition("/")
+        namespace, _, own = key.partition("/")
+        if not (is_dns_label(namespace) and is_dns_subdomain(own)):
+            return None
+        if kind == "slice":
+            return PageSubject(
+                Life(self._deps, namespace, own, self._price).read, LIFE_S, "viewError"
+            )
+        read = partial(self._read_pod, namespace, own)
+        return PageSubject(read, POD_S, "viewError") if kind == "pod" else None
+
+    def _read_overview(self) -> Iterator[Sections]:
+        yield build_overview(list(list_tables(self._deps, "")), self._price, self._deps.now())
+
+    def _read_rest(self) -> Iterator[Sections]:
+        """Dead letters and leaked slices."""
+        deps = self._deps
+        yield {"restReadAt": render_time(deps.now())}
+        if deps.unknown:
+            raise ReplayError(deps.unknown)
+        rules = ReplayRules(None, deps.settings.topic_prefix, deps.now())
+        with leased(deps.subscriptions, rules, lambda _: None) as found:
+            letters = [dead_letters.to_document(one) for one in found.letters]
+        yield {"deadLetters": letters}
+        observed = leaks.observe_leaks(deps)
+        unseen = observed.unseen and render_unseen(observed, map(in_plain_words, observed.failures))
+        described = leaks.describe_leaks(observed)
+        found_leaks = [{"message": words, "commands": lines} for words, lines in described]
+        yield {"leaks": found_leaks, "leaksUnseen": unseen or ""}
+
+    def _read_pod(self, namespace: str, name: str) -> Iterator[Sections]:
+        explanation = explain_unit.explain_pod(self._deps, namespace, name)
+        yield {"pod": explain_unit.to_document(explanation)}
+
+
+class Life:
+    """The life of one slice. Entries of its log are kept, and only later ones are read."""
+
+    def __init__(self, deps: Dependencies, namespace: str, name: str, price: float | None) -> None:
+        self._deps, self._namespace, self._name = deps, namespace, name
+        self._price = price
+        self._version = ""
+        self._explained_at: datetime | None = None
+        self._entries: dict[tuple[str, str], dict[str, Any]] = {}
+        self._query, self._read_until = "", datetime.min
+
+    def read(self) -> Iterator[Sections]:
+        """Why it is not Ready, then its timeline. Either may fail, and the other is shown."""
+        deps, now = self._deps, self._deps.now()
+        raw = deps.open_cluster().find_group(self._namespace, self._name) or {"metadata": {}}
+        version = raw["metadata"].get("resourceVersion", "")
+        is_old = self._explained_at is None or now - self._explained_at >= timedelta(
+            seconds=EXPLAIN_S
+        )
+        if is_old or version != self._version:
+            self._version, self._explained_at = version, now
+            try:
+                yield {"life": self._explain(), "lifeError": ""}
+            except FORESEEN as error:
+                yield {"life": None, "lifeError": in_plain_words(error)}
+        if deps.unread:
+            yield {"timelineError": deps.unread}
+            return
+        notes: list[str] = []
+        request = TimelineRequest(self._namespace, self._name, since=None, until=now)
+        try:
+            timeline = build_timeline(deps, request, self._read_entries, notes.append)
+        except FORESEEN as error:
+            yield {"timelineError": in_plain_words(error)}
+            return
+        head, *paragraphs = render_summary(timeline, self._price)
+        yield {
+            "timelineError": "",
+            "timeline": {"head": head, "paragraphs": [*paragraphs, *notes]},
+            "legend": timeline_html.render_legend(),
+            "chart": timeline_html.render_chart(timeline),
+            "lines": Lines(timeline_html.render_rows(timeline)),
+        }
+
+    def _explain(self) -> dict[str, Any]:
+        found = explain.explain(self._deps, self._namespace, self._name)
+        summary = [text for text in explain.summarize(found) if text]
+        rows = list_conditions(found, " ".join(summary))
+        return {"summary": summary, "conditions": [[*cells, *words] for cells, words in rows]}
+
+    def _read_entries(
+        self, deps: Dependencies, projects: Set[str], since: datetime, until: datetime, query: str
+    ) -> Sequence[dict[str, Any]]:
+        """A `replay.timeline_sources.Read`."""
+        if query != self._query:  # another group of this name
+            self._query, self._read_until = query, since
+            self._entries.clear()
+        begin = max(since, self._read_until - LATE)
+        times = f'timestamp>="{render_time(begin)}"\ntimestamp<="{until.isoformat()}"'
+        asked = f"{times}\n{query}"
+        for page in read_pages(deps.logs, projects, asked, deps.sleep, deps.monotonic):
+            for entry in page.entries:
+                self._entries[str(entry.get("timestamp")), str(entry.get("insertId"))] = entry
+        self._read_until = until
+        return [self._entries[key] for key in sorted(self._entries)]
