@@ -10,9 +10,10 @@
 # follow from the settings to infra/values/CLUSTER.deployed.yaml. Terraform's state is in a workspace of that
 # name; to keep it elsewhere, add infra/terraform/backend.tf.
 #
-#   --images REPOSITORY:TAG  the images relay and inject-env; without it, Cloud Build builds them. By digest,
-#                            one option each: REPOSITORY/relay@sha256:..., REPOSITORY/inject-env@sha256:...
-#   --docker                 build and push them with docker instead
+#   --images REPOSITORY:TAG  the images relay and inject-env, instead of the release's; in a clone, instead of those
+#                            that Cloud Build builds. By digest, one option each: REPOSITORY/relay@sha256:...,
+#                            REPOSITORY/inject-env@sha256:...
+#   --docker                 build and push them with docker
 #   --nodes-pull             the Nodes can pull from Artifact Registry (docs/install.md, Images)
 #   --restored               the cluster was restored or rebuilt: it may differ from what the state remembers
 #   --yes                    do not ask
@@ -23,6 +24,8 @@ main() {
   cd "$(dirname "$0")"
   # shellcheck source=infra/preflight.sh
   . infra/preflight.sh
+  # The chart of a release has the digests of its images.
+  if [ -z "$images" ] && [ "$builder" != docker ] && grep -q '^  digests: {"' infra/chart/values.yaml; then is_release=true images="the release's"; fi
   temporary=$(mktemp -d) && trap 'rm -rf "$temporary"' EXIT
   check_tools
   if $has_settings; then read_settings; fi
@@ -33,7 +36,7 @@ main() {
 }
 
 read_arguments() {
-  mode=install images='' relay_image='' inject_env_image='' builder=cloud-build nodes_pull=false is_restored=false is_confirmed=false cluster=''
+  mode=install images='' relay_image='' inject_env_image='' is_release=false builder=cloud-build nodes_pull=false is_restored=false is_confirmed=false cluster=''
   while [ $# -gt 0 ]; do
     case $1 in
       --dry-run) mode=show_plan ;;
@@ -57,7 +60,7 @@ read_arguments() {
 # A digest identifies one image: the relay's, unless the name ends with /inject-env.
 parse_images() { # REPOSITORY:TAG or REPOSITORY[/NAME]@DIGEST
   images+=${images:+ }$1
-  [[ ! ${1%[:@]*} =~ [[:upper:]] ]] || fail "--images $1: image names are lower-case; replace OWNER by the repository's owner in lower case"
+  [[ ! ${1%[:@]*} =~ [[:upper:]] ]] || fail "--images $1: image names are lower-case"
   case $1 in
     *@*)
       [[ $1 =~ @sha256:[0-9a-f]{64}$ ]] || fail "--images $1: a digest is sha256: and 64 hexadecimal digits"
@@ -173,14 +176,15 @@ write_values() { # FILE
     list_image relay "$relay_image"
     list_image injectEnv "$inject_env_image"
     ! has_pull_secret || echo "  pullSecrets: [tpu-functions-images]"
+    $is_release || echo '  repository: unnamed' # no release has built the images of a clone
     echo '  tag: ""'
   } >>"$temporary/values"
   mkdir -p infra/values && mv "$temporary/values" "$1"
 }
 
-# An image without an option keeps its current name.
+# An image without an option keeps its current name, or is the release's.
 list_image() { # KEY NAME
-  if [ -n "$2" ]; then echo "  $1: \"$2\""; else grep -s "^  $1: " "$deployed" || true; fi
+  if [ -n "$2" ]; then echo "  $1: \"$2\""; elif ! $is_release; then grep -s "^  $1: " "$deployed" || true; fi
 }
 
 # Asks the cluster for what the chart generates once.
@@ -188,10 +192,9 @@ render_chart() { # FILE
   helm template tpu-functions infra/chart --namespace=tpu-functions --no-hooks --dry-run=server --take-ownership --values="$1" ${values:+"--values=$values"}
 }
 
-# The repository of a checkout has no images.
 check_images() {
   local unnamed
-  unnamed=$(render_chart "$deployed" | sed -n 's,^ *\(- \)*image: ghcr.io/OWNER/tpu-functions/\([a-z-]*\):.*,\2,p' | head -n 1)
+  unnamed=$(render_chart "$deployed" | sed -n 's,^ *\(- \)*image: unnamed/\([a-z-]*\):.*,\2,p' | head -n 1)
   [ -z "$unnamed" ] || fail "$unnamed is enabled, but no image is given for it: add --images REPOSITORY/$unnamed@sha256:..."
 }
 

@@ -270,6 +270,7 @@ read_release_status() {
 # read: a relay that runs from that registry proves that they can pull; otherwise the user must say so.
 check_image_pulls() {
   local from=${relay_image:-$region-docker.pkg.dev/} runs
+  ! $is_release || return 0
   from=${from%%/*}
   case $from in *-docker.pkg.dev | gcr.io | *.gcr.io) ;; *) return 0 ;; esac
   if $is_gke || $nodes_pull; then return 0; fi

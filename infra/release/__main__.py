@@ -11,11 +11,12 @@ import re
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+
+import yaml
 
 from infra.release import archives, changelog
 from infra.release.sbom import render_sbom
@@ -49,7 +50,7 @@ class Settings:
 
     version: str
     repository: str
-    """OWNER/NAME on GitHub."""
+    """The owner and the name on GitHub, as the chart has them."""
     digests: Mapping[str, str] = field(default_factory=dict)
     is_snapshot: bool = False
     added: Path | None = None
@@ -73,12 +74,26 @@ def name_tool(version: str) -> str:
     return f"kubectl-tng-{version}-{system}-{machine}-{python}"
 
 
-def find_violations(settings: Settings, tag: str | None, text: str, changed: str) -> list[str]:
+def read_repository() -> str:
+    """Return the owner and the name on GitHub, from the chart: everything else follows from it."""
+    (source,) = yaml.safe_load((CHART / "Chart.yaml").read_text())["sources"]
+    return str(source).removeprefix("https://github.com/")
+
+
+def find_violations(
+    settings: Settings, tag: str | None, text: str, changed: str, repository: str | None = None
+) -> list[str]:
     """Return the violations that prevent a release, each with its remedy.
 
-    ``changed``: the uncommitted files, as git status prints them.
+    ``changed``: the uncommitted files, as git status prints them. ``repository``: where the workflow
+    runs, if it does.
     """
     found = []
+    if repository not in (None, settings.repository):
+        found.append(
+            f"infra/chart/Chart.yaml names the repository {settings.repository}, and this is "
+            f"{repository}: write it there and into the pages (docs/releasing.md, Once)"
+        )
     if tag is not None and tag != f"v{settings.version}":
         found.append(
             f"the tag is {tag}, and the version in version.py is {settings.version}: delete "
@@ -120,11 +135,11 @@ def build(settings: Settings, folder: Path) -> None:
     folder.mkdir(parents=True)
     tracked = _git("ls-files", "-z").rstrip("\0").split("\0")
     prefix = f"tpu-functions-{settings.name}"
-    archives.write_tar(folder / f"{prefix}.tar.gz", ROOT, tracked, prefix)
+    chart = {f"infra/chart/{name}": text for name, text in _render_chart(settings).items()}
+    archives.write_tar(folder / f"{prefix}.tar.gz", ROOT, tracked, prefix, chart)
     sources = archives.list_function_files(tracked)
     archives.write_zip(folder / f"functions-source-{settings.name}.zip", ROOT, sources)
-    (folder / MANIFESTS).write_text(render_manifests(settings))
-    write_chart(settings, folder)
+    (folder / MANIFESTS).write_text(render_manifests(settings, write_chart(settings, folder)))
     at = datetime.fromtimestamp(int(_git("log", "-1", "--format=%ct")), UTC)
     for part, requirements in SBOMS.items():
         text = render_sbom(part, settings.name, (ROOT / requirements).read_text(), at)
@@ -136,22 +151,16 @@ def build(settings: Settings, folder: Path) -> None:
     (folder / CHECKSUMS).write_text(archives.render_checksums(folder))
 
 
-def render_manifests(settings: Settings, program: str | None = None) -> str:
-    """Return all manifests in one file, with the release's images. Raises `ReleaseError`."""
+def render_manifests(settings: Settings, chart: Path, program: str | None = None) -> str:
+    """Return all manifests of a packaged chart in one file. Raises `ReleaseError`."""
     program = program or shutil.which("helm")
     if program is None:
         raise ReleaseError("helm, which renders the manifests, is not on PATH: install it")
-    values = {
-        "project": PROJECT,
-        "image": {"relay": name_image(settings, "relay")},
-        "runbooks": f"https://github.com/{settings.repository}/blob/v{settings.version}/docs",
-    }
     done = subprocess.run(
         [
-            *(program, "template", "tpu-functions", str(CHART)),
-            *("--namespace=tpu-functions", "--no-hooks", "--values=-"),
+            *(program, "template", "tpu-functions", str(chart), f"--set=project={PROJECT}"),
+            *("--namespace=tpu-functions", "--no-hooks"),
         ],
-        input=json.dumps(values),
         capture_output=True,
         text=True,
         check=False,
@@ -166,26 +175,23 @@ def render_manifests(settings: Settings, program: str | None = None) -> str:
     )
 
 
-def write_chart(settings: Settings, folder: Path) -> None:
-    """Write the chart as helm packages it, with the release's version, repository and images."""
+def write_chart(settings: Settings, folder: Path) -> Path:
+    """Write the chart as helm packages it, with the release's version and images; return its file."""
     names = _git("ls-files", "-z", str(CHART)).rstrip("\0").split("\0")
-    with tempfile.TemporaryDirectory() as scratch:
-        for name in names:
-            target = Path(scratch, Path(name).relative_to("infra/chart"))
-            target.parent.mkdir(parents=True, exist_ok=True)
-            text = (ROOT / name).read_text()
-            if target.name in ("Chart.yaml", "values.yaml"):
-                text = text.replace("ghcr.io/OWNER/tpu-functions", settings.images)
-                text = text.replace("OWNER/tpu-functions", settings.repository)
-                text = text.replace(f"ersion: {settings.version}\n", f"ersion: {settings.name}\n")
-                for image, key in zip(IMAGES, ("relay", "injectEnv"), strict=True):
-                    if image in settings.digests:
-                        named = f'{key}: "{name_image(settings, image)}"'
-                        text = text.replace(f'{key}: ""', named)
-            target.write_text(text)
-        files = [str(Path(name).relative_to("infra/chart")) for name in names]
-        target = folder / f"tpu-functions-{settings.name}.tgz"
-        archives.write_tar(target, Path(scratch), files, "tpu-functions")
+    files = [str(Path(name).relative_to("infra/chart")) for name in names]
+    target = folder / f"tpu-functions-{settings.name}.tgz"
+    archives.write_tar(target, CHART, files, "tpu-functions", _render_chart(settings))
+    return target
+
+
+def _render_chart(settings: Settings) -> dict[str, str]:
+    """Return the files of the chart that name the release's version and images."""
+    chart, values = ((CHART / name).read_text() for name in ("Chart.yaml", "values.yaml"))
+    digests = json.dumps(dict(settings.digests))
+    return {
+        "Chart.yaml": chart.replace(f"ersion: {settings.version}\n", f"ersion: {settings.name}\n"),
+        "values.yaml": values.replace("  digests: {}", f"  digests: {digests}"),
+    }
 
 
 def _git(*arguments: str) -> str:
@@ -220,11 +226,6 @@ def main(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
     )
     parser.add_argument("--tag", help="the tag that was pushed, to be compared with the version")
     parser.add_argument(
-        "--repository",
-        default=environment.get("GITHUB_REPOSITORY", "OWNER/tpu-functions"),
-        help="OWNER/NAME on GitHub, which images and links have (default: GITHUB_REPOSITORY)",
-    )
-    parser.add_argument(
         "--digest", type=_parse_digest, action="append", default=[], metavar="IMAGE=sha256:..."
     )
     parser.add_argument(
@@ -236,13 +237,14 @@ def main(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
     parser.add_argument("--tool", action="store_true", help="build only kubectl-tng")
     options = parser.parse_args(arguments)
     settings = Settings(
-        VERSION, options.repository, dict(options.digest), options.snapshot, options.add
+        VERSION, read_repository(), dict(options.digest), options.snapshot, options.add
     )
     folder = ROOT / "build" / "release"
     try:
         text = (ROOT / "CHANGELOG.md").read_text()
         changed = _git("status", "--porcelain")
-        violations = find_violations(settings, options.tag, text, changed)
+        here = environment.get("GITHUB_REPOSITORY")
+        violations = find_violations(settings, options.tag, text, changed, here)
         for violation in violations:
             print(f"make release: {violation}", file=sys.stderr)
         if violations:

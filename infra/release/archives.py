@@ -5,7 +5,7 @@ import hashlib
 import io
 import tarfile
 import zipfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 _OLDEST = (1980, 1, 1, 0, 0, 0)
@@ -33,14 +33,19 @@ def write_zip(target: Path, root: Path, names: Iterable[str]) -> None:
             archive.writestr(entry, (root / name).read_bytes())
 
 
-def write_tar(target: Path, root: Path, names: Iterable[str], prefix: str) -> None:
-    """Write files of ``root`` into a compressed tar file, each below ``prefix``."""
+def write_tar(
+    target: Path, root: Path, names: Iterable[str], prefix: str, replaced: Mapping[str, str]
+) -> None:
+    """Write files of ``root`` into a compressed tar file, each below ``prefix``.
+
+    ``replaced``: other contents, by the file's name.
+    """
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive:
         for name in sorted(names):
             path = root / name
             entry = tarfile.TarInfo(f"{prefix}/{name}")
-            content = path.read_bytes()
+            content = replaced[name].encode() if name in replaced else path.read_bytes()
             entry.size = len(content)
             entry.mode = 0o755 if path.stat().st_mode & 0o100 else 0o644
             archive.addfile(entry, io.BytesIO(content))

@@ -4,7 +4,8 @@
 locals {
   alerts = length(var.notification_channels) > 0
 
-  runbooks = "https://github.com/${var.repository}/blob/v0.2.0/docs/operate.md"
+  chart    = yamldecode(file("${path.module}/../chart/Chart.yaml"))
+  runbooks = "${local.chart.sources[0]}/blob/v${local.chart.version}/docs/operate.md"
 
   # Counts of log lines, by one of their fields. alert_policies has a condition on each.
   alert_metrics = {

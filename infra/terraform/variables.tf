@@ -496,17 +496,6 @@ variable "notification_channels" {
   }
 }
 
-variable "repository" {
-  description = "The repository of this project on GitHub, as OWNER/NAME: alerts link to its runbooks, at this version."
-  type        = string
-  default     = "OWNER/tpu-functions"
-
-  validation {
-    condition     = can(regex("^[A-Za-z0-9-]+/[A-Za-z0-9._-]+$", var.repository))
-    error_message = "repository must be OWNER/NAME, as in the address of the repository on GitHub."
-  }
-}
-
 variable "relay_metrics_cluster" {
   description = "The `cluster` label of the relay's metrics in Managed Service for Prometheus, if the chart's value `monitoring: google` lets it scrape them: with `notification_channels`, alerts if the relay is down. Empty: no alert."
   type        = string

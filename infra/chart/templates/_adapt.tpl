@@ -1,7 +1,10 @@
-{{- /* The name of an image: a whole name, or repository and tag. */ -}}
+{{- /* The name of an image: a whole name, or repository, tag and digest. */ -}}
 {{- define "tpu-functions.image" -}}
 {{- $image := .root.Values.image }}
-{{- index $image (camelcase .name | untitle) | default (printf "%s/%s:%s" $image.repository .name ($image.tag | default .root.Chart.AppVersion)) }}
+{{- $repository := $image.repository | default (first .root.Chart.Sources | replace "https://github.com" "ghcr.io" | lower) }}
+{{- $digest := "" }}
+{{- with get $image.digests .name }}{{ $digest = ternary (print "@" .) "" (empty $image.tag) }}{{ end }}
+{{- index $image (camelcase .name | untitle) | default (printf "%s/%s:%s%s" $repository .name ($image.tag | default .root.Chart.AppVersion) $digest) }}
 {{- end }}
 
 {{- /* A document of a file in manifests/ with the values that concern it; as it stands, if none does. */ -}}
@@ -42,7 +45,8 @@
     {{- $text = $text | replace $theirs $googles }}
   {{- end }}
 {{- end }}
-{{- $text = regexReplaceAll "https://github.com/OWNER/tpu-functions/blob/v[^/]+/docs" $text $v.runbooks }}
+{{- $runbooks := $v.runbooks | default (printf "%s/blob/v%s/docs" (first .root.Chart.Sources) .root.Chart.AppVersion) }}
+{{- $text = $text | replace "runbook_url: docs/" (printf "runbook_url: %s/" $runbooks) }}
 {{- if contains "\nkind: MutatingWebhookConfiguration\n" $text }}
   {{- if eq $v.injectEnv.certificate "cert-manager" }}
     {{- $text = $text | replace "\nmetadata:\n" "\nmetadata:\n  annotations:\n    cert-manager.io/inject-ca-from: tpu-functions/inject-env-ca\n" }}

@@ -155,7 +155,6 @@ run "cluster_access_kubeconfig_secrets_with_workload_identity_federation" {
     extra_permissions     = { create_resources = ["compute.images.useReadOnly"] }
     notification_channels = ["projects/my-project/notificationChannels/1"]
     relay_metrics_cluster = "research"
-    repository            = "acme/tpu-functions"
     image_readers         = ["nodes-of-cluster@my-project.iam.gserviceaccount.com"]
     push_verification     = "signature"
     vpc_egress            = { connector = "projects/my-project/locations/us-central1/connectors/c" }

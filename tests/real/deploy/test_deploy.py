@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
+from infra.release.__main__ import read_repository
 from local.control_plane.plane import OwnControlPlane
 from local.tests.real_parts import get_jobset_crd, open_own_control_plane
 from tests.real.deploy.installer import (
@@ -35,6 +36,7 @@ from tests.real.deploy.outputs import (
 )
 from tests.support.chart import TOKEN_WRITER, render
 from tests.support.manifests import manifest
+from version import VERSION
 
 ROLLED_OUT = ("rollout status", "successfully rolled out", 0)
 """For a cluster whose Node has sent no heartbeats, so that its Pods are no longer ready."""
@@ -227,6 +229,20 @@ def write_user_values(deploy: Installer, **values: Any) -> None:
     """Write the user's values of the cluster."""
     (deploy.tree / VALUES).mkdir(exist_ok=True)
     (deploy.tree / VALUES / "prod.yaml").write_text(json.dumps(values))
+
+
+def test_a_release_is_installed_with_its_own_images(installed: Installer) -> None:
+    """Cloud Build is neither used nor needed, and its images replace those of the run before."""
+    values = installed.tree / "infra" / "chart" / "values.yaml"
+    values.write_text(
+        values.read_text().replace("digests: {}", f"digests: {json.dumps(DIGESTS)}", 1)
+    )
+    installed.lacking, installed.nodes_pull = {"cloudbuild.builds.create"}, False
+    ran = installed.run("--dry-run", "prod")
+    assert ran.code == 0, ran.output
+    image = f"ghcr.io/{read_repository().lower()}/relay:{VERSION}@{DIGESTS['relay']}"
+    assert re.search(rf"^\+ *(- )?image: {re.escape(image)}$", ran.output, re.MULTILINE)
+    assert "unnamed" not in ran.output
 
 
 def test_a_deployment_without_an_image_ends_the_run(deploy: Installer) -> None:
@@ -732,8 +748,8 @@ def test_an_invalid_command_line_is_rejected(
         ("example.test/tpu:", "it must be REPOSITORY:TAG, or REPOSITORY/relay@sha256:..."),
         ("example.test/tpu@sha256:12", "a digest is sha256: and 64 hexadecimal digits"),
         (
-            "ghcr.io/OWNER/tpu:1",
-            "image names are lower-case; replace OWNER by the repository's owner in lower case",
+            "ghcr.io/Acme/tpu:1",
+            "image names are lower-case",
         ),
     ],
 )

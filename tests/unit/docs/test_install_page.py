@@ -50,7 +50,7 @@ def _origin(tmp_path_factory: pytest.TempPathFactory) -> str:
         check=True,
     )
     names = [name for name in listed.stdout.split("\0") if (ROOT / name).is_file()]
-    archives.write_tar(folder / "tree.tar.gz", ROOT, names, "tree")
+    archives.write_tar(folder / "tree.tar.gz", ROOT, names, "tree", {})
     subprocess.run(["tar", "-xzf", "tree.tar.gz", "--strip-components=1"], cwd=folder, check=True)
     (folder / "tree.tar.gz").unlink()
     git(folder, "add", "--all")
@@ -83,7 +83,7 @@ def test_the_commands_install_the_chart_of_the_release_with_terraforms_values(
     programs.mkdir()
     values = {"project": "my-gcp-project", "slices": {"workloads": "jobsets"}, **WITH_USERS}
     (tmp_path / "values").write_text(yaml.safe_dump(values))
-    release.write_chart(release.Settings(VERSION, "OWNER/tpu-functions"), tmp_path)
+    release.write_chart(release.Settings(VERSION, "x"), tmp_path)
     write_program(programs / "curl", "true")
     write_program(programs / "terraform", f'cat {tmp_path}/"$3"')
     write_program(programs / "helm", f'shift 3; {HELM} template tpu-functions "$@"')
@@ -115,7 +115,8 @@ def test_the_module_of_a_tag_contains_the_functions_source(origin: str, tmp_path
     if workspace.find_terraform() is None:
         miss("there is no terraform here")
     block = read_block("hcl", "module ")
-    configuration = block.replace("https://github.com/OWNER/tpu-functions.git//", f"{origin}//")
+    address = f"https://github.com/{release.read_repository()}.git//"
+    configuration = block.replace(address, f"{origin}//")
     assert origin in configuration
     (tmp_path / "main.tf").write_text(configuration)
     environment = {**os.environ, "CHECKPOINT_DISABLE": "1"}
@@ -145,12 +146,12 @@ def test_the_page_names_the_files_that_a_release_has() -> None:
         release.NOTES,
         release.CHECKSUMS,
     }
-    table = PAGE[PAGE.index("| file |") : PAGE.index("The images are `ghcr.io")]
+    table = PAGE[PAGE.index("| file |") : PAGE.index("Its images, `relay`")]
     assert set(re.findall(r"^\| `([^`]+)`", table, re.MULTILINE)) == names
 
 
 def test_the_page_says_that_nothing_is_published_yet() -> None:
-    assert "**Nothing is published until a maintainer\npushes a tag**" in PAGE
+    assert "**Nothing is published until a maintainer pushes a tag**" in PAGE
 
 
 def test_the_page_replaces_the_project_of_the_manifests() -> None:

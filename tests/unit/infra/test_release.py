@@ -48,10 +48,14 @@ CHANGELOG = """\
 """
 SETTINGS = release.Settings("0.2.0", "Acme/tpu-functions")
 DIGEST = f"sha256:{'ab' * 32}"
+REPOSITORY = release.read_repository()
+IMAGES = f"ghcr.io/{REPOSITORY.lower()}"
 AT = datetime(2026, 11, 30, tzinfo=UTC)
 
 
 # The version
+
+TEXTS = {".md", ".yaml", ".tf", ".toml", ".sh", ".tpl", ".txt"}
 
 
 def list_tracked() -> list[str]:
@@ -178,6 +182,30 @@ def test_a_violation_names_what_to_do_before_the_release(
     assert release.find_violations(settings, tag, CHANGELOG, changed) == violations
 
 
+def test_a_release_of_a_repository_that_the_chart_does_not_name_is_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(release, "build", None)
+    assert release.main(["--snapshot"], {"GITHUB_REPOSITORY": "Acme/other"}) == 1
+    assert capsys.readouterr().err == (
+        f"make release: infra/chart/Chart.yaml names the repository {REPOSITORY}, and this is "
+        "Acme/other: write it there and into the pages (docs/releasing.md, Once)\n"
+    )
+
+
+def test_every_page_names_the_repository_that_the_chart_names() -> None:
+    """Images of a fork would otherwise be another repository's."""
+    named = re.compile(r"(?:github\.com/|ghcr\.io/|--repo )([\w.-]+)(?=/(?:charts/)?tpu-functions)")
+    owners = {
+        f"{name}: {owner}"
+        for name in list_tracked()
+        if not name.startswith(("tests/", "CHANGELOG")) and (ROOT / name).suffix in TEXTS
+        for owner in named.findall((ROOT / name).read_text())
+    }
+    owner = REPOSITORY.partition("/")[0]
+    assert {one.partition(": ")[2].lower() for one in owners} == {owner.lower()}, owners
+
+
 def test_a_release_with_violations_builds_nothing(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -234,7 +262,7 @@ def test_an_archive_depends_only_on_the_files(tmp_path: Path) -> None:
     for at, order in enumerate((names, names[::-1])):
         tree = make_tree(tmp_path / f"tree-{at}", order, at * 1_000_000_000)
         write_zip(tmp_path / f"{at}.zip", tree, order)
-        write_tar(tmp_path / f"{at}.tar.gz", tree, order, "x-1")
+        write_tar(tmp_path / f"{at}.tar.gz", tree, order, "x-1", {})
         builds.append([(tmp_path / f"{at}{end}").read_bytes() for end in (".zip", ".tar.gz")])
     assert builds[0] == builds[1]
     with zipfile.ZipFile(tmp_path / "0.zip") as archive:
@@ -258,7 +286,7 @@ def test_archives_of_different_contents_differ(tmp_path: Path) -> None:
     for text in ("1", "2"):
         (tmp_path / "a").write_text(text)
         write_zip(tmp_path / "a.zip", tmp_path, ["a"])
-        write_tar(tmp_path / "a.tar.gz", tmp_path, ["a"], "x")
+        write_tar(tmp_path / "a.tar.gz", tmp_path, ["a"], "x", {})
         archives |= {(tmp_path / name).read_bytes() for name in ("a.zip", "a.tar.gz")}
     assert len(archives) == 4
 
@@ -308,12 +336,12 @@ def test_a_package_for_some_python_versions_is_optional() -> None:
 
 
 @needs_helm
-def test_the_manifests_are_the_chart_with_the_releases_images() -> None:
+def test_the_manifests_are_the_chart_with_the_releases_images(tmp_path: Path) -> None:
     settings = release.Settings("0.2.0", "Acme/tpu-functions", {"relay": DIGEST})
-    text = release.render_manifests(settings, str(HELM))
+    text = release.render_manifests(settings, release.write_chart(settings, tmp_path), str(HELM))
     documents = [one for one in yaml.safe_load_all(text) if one]
     assert [one["kind"] for one in documents] == ["Namespace", *(one["kind"] for one in render({}))]
-    assert f"image: ghcr.io/acme/tpu-functions/relay:0.2.0@{DIGEST}\n" in text
+    assert f"image: {IMAGES}/relay:0.2.0@{DIGEST}\n" in text
     (data,) = [
         one["data"]
         for one in documents
@@ -326,28 +354,47 @@ def test_the_manifests_are_the_chart_with_the_releases_images() -> None:
     }
     assert "Replace my-gcp-project by" in text.splitlines()[0]
     KubeApi(VirtualClock(), random=Random(1)).apply_manifests(documents)
-    tagged = release.render_manifests(SETTINGS, str(HELM))
-    assert "image: ghcr.io/acme/tpu-functions/relay:0.2.0\n" in tagged
+    packaged = release.write_chart(SETTINGS, tmp_path)
+    tagged = release.render_manifests(SETTINGS, packaged, str(HELM))
+    assert f"image: {IMAGES}/relay:0.2.0\n" in tagged
 
 
 @needs_helm
-def test_the_chart_of_a_release_names_its_version_repository_and_images(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "values, relay, inject_env",
+    [
+        ({}, f"{IMAGES}/relay:0.2.0-snapshot@{DIGEST}", f"{IMAGES}/inject-env:0.2.0-snapshot"),
+        (
+            {"repository": "mirror.test/x"},
+            f"mirror.test/x/relay:0.2.0-snapshot@{DIGEST}",
+            "mirror.test/x/inject-env:0.2.0-snapshot",
+        ),
+        ({"tag": "1"}, f"{IMAGES}/relay:1", f"{IMAGES}/inject-env:1"),
+        ({"relay": "a.test/b:2"}, "a.test/b:2", f"{IMAGES}/inject-env:0.2.0-snapshot"),
+    ],
+    ids=["its own", "of a mirror", "with another tag", "one by its whole name"],
+)
+def test_the_chart_of_a_release_names_its_version_and_images(
+    values: dict[str, str], relay: str, inject_env: str, tmp_path: Path
+) -> None:
     settings = release.Settings("0.2.0", "Acme/tpu-functions", {"relay": DIGEST}, True)
-    release.write_chart(settings, tmp_path)
-    values = {"project": "p-1", "injectEnv": {"enabled": True}, "monitoring": "prometheus"}
-    packaged = tmp_path / "tpu-functions-0.2.0-snapshot.tgz"
-    done = run_helm("template", "x", str(packaged), values=values)
+    packaged = release.write_chart(settings, tmp_path)
+    assert packaged.name == "tpu-functions-0.2.0-snapshot.tgz"
+    switches = {"injectEnv": {"enabled": True}, "monitoring": "prometheus"}
+    given = {"project": "p-1", "image": values, **switches}
+    done = run_helm("template", "x", str(packaged), values=given)
     assert done.returncode == 0, done.stderr
-    assert f"image: ghcr.io/acme/tpu-functions/relay:0.2.0-snapshot@{DIGEST}\n" in done.stdout
-    assert "image: ghcr.io/acme/tpu-functions/inject-env:0.2.0-snapshot\n" in done.stdout
-    assert "https://github.com/Acme/tpu-functions/blob/" in done.stdout
-    assert "OWNER" not in done.stdout
+    assert re.findall(r"image: (\S+/(?:relay|inject-env):\S+|a.test\S+)", done.stdout) == [
+        inject_env,
+        relay,
+    ]
+    assert f"https://github.com/{REPOSITORY}/blob/v0.2.0-snapshot/docs/" in done.stdout
 
 
 def test_a_release_without_helm_names_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     with pytest.raises(release.ReleaseError, match=r"helm, which renders .* not on PATH"):
-        release.render_manifests(SETTINGS)
+        release.render_manifests(SETTINGS, release.CHART)
 
 
 # The whole release

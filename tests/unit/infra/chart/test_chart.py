@@ -16,6 +16,7 @@ import yaml
 from cryptography import x509
 from google.auth import identity_pool
 
+from infra.release.__main__ import read_repository
 from local.base.clock import VirtualClock
 from local.kube import KubeApi
 from relay.settings import read_settings
@@ -44,6 +45,7 @@ Manifest = dict[str, Any]
 
 STEP_USERS = [step.replace("_", "-") for step in STEPS]
 CREDENTIALS = "/var/run/secrets/google"
+IMAGES = f"ghcr.io/{read_repository().lower()}"
 EXAMPLE: Manifest = yaml.safe_load((CHART.parent / "values" / "example.yaml").read_text())
 DEFAULTS: Manifest = yaml.safe_load((CHART / "values.yaml").read_text())
 SCHEMA: Manifest = json.loads((CHART / "values.schema.json").read_text())
@@ -188,7 +190,7 @@ def test_the_default_objects_are_the_plain_manifests_with_images_and_the_relays_
     differing = {name for name in rendered.keys() & plain.keys() if rendered[name] != plain[name]}
     assert differing == {"Deployment tpu-functions/relay"}
     (container,) = relay_pod(list(render_default()))["containers"]
-    assert container["image"] == f"ghcr.io/OWNER/tpu-functions/relay:{VERSION}"
+    assert container["image"] == f"{IMAGES}/relay:{VERSION}"
     settings = rendered["ConfigMap tpu-functions/relay"]
     assert container["envFrom"] == [{"configMapRef": {"name": settings["metadata"]["name"]}}]
     read = read_settings(settings["data"])
@@ -236,7 +238,7 @@ def test_images_can_be_named_by_digest_and_pulled_with_a_secret() -> None:
     }
     assert {name: pod["containers"][0]["image"] for name, pod in pods.items()} == {
         "relay": f"example.test/relay@{digest}",
-        "inject-env": f"ghcr.io/OWNER/tpu-functions/inject-env:{VERSION}",
+        "inject-env": f"{IMAGES}/inject-env:{VERSION}",
     }
     for pod in pods.values():
         assert pod["imagePullSecrets"] == [{"name": "tpu-functions-images"}]
