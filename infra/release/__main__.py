@@ -18,7 +18,7 @@ from pathlib import Path
 
 import yaml
 
-from infra.release import archives, changelog
+from infra.release import archives, changelog, krew
 from infra.release.sbom import render_sbom
 from tools import bundle
 from version import VERSION
@@ -135,8 +135,9 @@ def build(settings: Settings, folder: Path) -> None:
     folder.mkdir(parents=True)
     tracked = _git("ls-files", "-z").rstrip("\0").split("\0")
     prefix = f"tpu-functions-{settings.name}"
-    chart = {f"infra/chart/{name}": text for name, text in _render_chart(settings).items()}
-    archives.write_tar(folder / f"{prefix}.tar.gz", ROOT, tracked, prefix, chart)
+    tree = {f"{prefix}/{name}": ROOT / name for name in tracked}
+    chart = _render_chart(settings, f"{prefix}/infra/chart")
+    archives.write_tar(folder / f"{prefix}.tar.gz", tree, chart)
     sources = archives.list_function_files(tracked)
     archives.write_zip(folder / f"functions-source-{settings.name}.zip", ROOT, sources)
     (folder / MANIFESTS).write_text(render_manifests(settings, write_chart(settings, folder)))
@@ -147,6 +148,7 @@ def build(settings: Settings, folder: Path) -> None:
     bundle.build(folder / name_tool(settings.name), bundle.REQUIREMENTS.read_text())
     for path in sorted(settings.added.iterdir()) if settings.added is not None else ():
         shutil.copy(path, folder / path.name)
+    krew.write_plugin(folder, settings.name, settings.repository, ROOT)
     (folder / NOTES).write_text(render_notes(settings, (ROOT / "CHANGELOG.md").read_text()))
     (folder / CHECKSUMS).write_text(archives.render_checksums(folder))
 
@@ -178,19 +180,21 @@ def render_manifests(settings: Settings, chart: Path, program: str | None = None
 def write_chart(settings: Settings, folder: Path) -> Path:
     """Write the chart as helm packages it, with the release's version and images; return its file."""
     names = _git("ls-files", "-z", str(CHART)).rstrip("\0").split("\0")
-    files = [str(Path(name).relative_to("infra/chart")) for name in names]
+    files = {name.replace("infra/chart", "tpu-functions", 1): ROOT / name for name in names}
     target = folder / f"tpu-functions-{settings.name}.tgz"
-    archives.write_tar(target, CHART, files, "tpu-functions", _render_chart(settings))
+    archives.write_tar(target, files, _render_chart(settings, "tpu-functions"))
     return target
 
 
-def _render_chart(settings: Settings) -> dict[str, str]:
+def _render_chart(settings: Settings, folder: str) -> dict[str, str]:
     """Return the files of the chart that name the release's version and images."""
     chart, values = ((CHART / name).read_text() for name in ("Chart.yaml", "values.yaml"))
     digests = json.dumps(dict(settings.digests))
     return {
-        "Chart.yaml": chart.replace(f"ersion: {settings.version}\n", f"ersion: {settings.name}\n"),
-        "values.yaml": values.replace("  digests: {}", f"  digests: {digests}"),
+        f"{folder}/Chart.yaml": chart.replace(
+            f"ersion: {settings.version}\n", f"ersion: {settings.name}\n"
+        ),
+        f"{folder}/values.yaml": values.replace("  digests: {}", f"  digests: {digests}"),
     }
 
 

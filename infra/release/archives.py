@@ -33,18 +33,15 @@ def write_zip(target: Path, root: Path, names: Iterable[str]) -> None:
             archive.writestr(entry, (root / name).read_bytes())
 
 
-def write_tar(
-    target: Path, root: Path, names: Iterable[str], prefix: str, replaced: Mapping[str, str]
-) -> None:
-    """Write files of ``root`` into a compressed tar file, each below ``prefix``.
+def write_tar(target: Path, files: Mapping[str, Path], replaced: Mapping[str, str]) -> None:
+    """Write files, by their names in the archive, into a compressed tar file.
 
-    ``replaced``: other contents, by the file's name.
+    ``replaced``: other contents, by the same names.
     """
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive:
-        for name in sorted(names):
-            path = root / name
-            entry = tarfile.TarInfo(f"{prefix}/{name}")
+        for name, path in sorted(files.items()):
+            entry = tarfile.TarInfo(name)
             content = replaced[name].encode() if name in replaced else path.read_bytes()
             entry.size = len(content)
             entry.mode = 0o755 if path.stat().st_mode & 0o100 else 0o644

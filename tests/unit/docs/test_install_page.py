@@ -50,7 +50,7 @@ def _origin(tmp_path_factory: pytest.TempPathFactory) -> str:
         check=True,
     )
     names = [name for name in listed.stdout.split("\0") if (ROOT / name).is_file()]
-    archives.write_tar(folder / "tree.tar.gz", ROOT, names, "tree", {})
+    archives.write_tar(folder / "tree.tar.gz", {f"tree/{name}": ROOT / name for name in names}, {})
     subprocess.run(["tar", "-xzf", "tree.tar.gz", "--strip-components=1"], cwd=folder, check=True)
     (folder / "tree.tar.gz").unlink()
     git(folder, "add", "--all")

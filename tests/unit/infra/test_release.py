@@ -262,7 +262,7 @@ def test_an_archive_depends_only_on_the_files(tmp_path: Path) -> None:
     for at, order in enumerate((names, names[::-1])):
         tree = make_tree(tmp_path / f"tree-{at}", order, at * 1_000_000_000)
         write_zip(tmp_path / f"{at}.zip", tree, order)
-        write_tar(tmp_path / f"{at}.tar.gz", tree, order, "x-1", {})
+        write_tar(tmp_path / f"{at}.tar.gz", {f"x-1/{name}": tree / name for name in order}, {})
         builds.append([(tmp_path / f"{at}{end}").read_bytes() for end in (".zip", ".tar.gz")])
     assert builds[0] == builds[1]
     with zipfile.ZipFile(tmp_path / "0.zip") as archive:
@@ -286,7 +286,7 @@ def test_archives_of_different_contents_differ(tmp_path: Path) -> None:
     for text in ("1", "2"):
         (tmp_path / "a").write_text(text)
         write_zip(tmp_path / "a.zip", tmp_path, ["a"])
-        write_tar(tmp_path / "a.tar.gz", tmp_path, ["a"], "x", {})
+        write_tar(tmp_path / "a.tar.gz", {"x/a": tmp_path / "a"}, {})
         archives |= {(tmp_path / name).read_bytes() for name in ("a.zip", "a.tar.gz")}
     assert len(archives) == 4
 
