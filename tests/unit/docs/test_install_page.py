@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from infra.release import __main__ as release
-from infra.release import archives
+from infra.release import archives, krew
 from local.tests.real_parts import miss
 from tests.support.chart import HELM, USERS, WITH_USERS, needs_helm
 from tests.support.harness import ROOT
@@ -142,6 +142,7 @@ def test_the_page_names_the_files_that_a_release_has() -> None:
         release.MANIFESTS,
         f"functions-source-{VERSION}.zip",
         f"kubectl-tng-{VERSION}-...",
+        krew.MANIFEST,
         "*.cdx.json",
         release.NOTES,
         release.CHECKSUMS,

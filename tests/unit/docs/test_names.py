@@ -11,7 +11,9 @@ import pytest
 
 from tests.unit.docs.pages import PAGES, ROOT
 
-CREATED = re.compile(r"CLUSTER|RUN|research|backend\.tf|tpu-functions\.yaml|\.terraform\.lock\.hcl")
+CREATED = re.compile(
+    r"CLUSTER|RUN|research|backend\.tf|tpu-functions\.yaml|tng\.yaml|\.terraform\.lock\.hcl"
+)
 """What a user or a command creates."""
 _FENCE = re.compile(r"^ *```.*?^ *```", re.MULTILINE | re.DOTALL)
 _CODE = re.compile(r"`([^`\n]+)`")

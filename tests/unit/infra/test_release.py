@@ -6,8 +6,11 @@ import hashlib
 import io
 import json
 import os
+import platform
 import re
+import shutil
 import subprocess
+import sys
 import tarfile
 import zipfile
 from datetime import UTC, datetime
@@ -18,6 +21,7 @@ import pytest
 import yaml
 
 from infra.release import __main__ as release
+from infra.release import krew
 from infra.release.archives import list_function_files, render_checksums, write_tar, write_zip
 from infra.release.changelog import find_section, point_links_to
 from infra.release.sbom import parse_pins, render_sbom
@@ -25,6 +29,7 @@ from local.base.clock import VirtualClock
 from local.kube import KubeApi
 from tests.bundle.bundle import list_uploaded
 from tests.support.chart import HELM, needs_helm, render, run_helm
+from tests.support.go_tools import KREW, VALIDATE_KREW_MANIFEST, run_tool
 from tests.support.harness import ROOT
 from tools import bundle
 from version import VERSION
@@ -48,6 +53,7 @@ CHANGELOG = """\
 """
 SETTINGS = release.Settings("0.2.0", "Acme/tpu-functions")
 DIGEST = f"sha256:{'ab' * 32}"
+PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 REPOSITORY = release.read_repository()
 IMAGES = f"ghcr.io/{REPOSITORY.lower()}"
 AT = datetime(2026, 11, 30, tzinfo=UTC)
@@ -382,12 +388,10 @@ def test_the_chart_of_a_release_names_its_version_and_images(
     assert packaged.name == "tpu-functions-0.2.0-snapshot.tgz"
     switches = {"injectEnv": {"enabled": True}, "monitoring": "prometheus"}
     given = {"project": "p-1", "image": values, **switches}
-    done = run_helm("template", "x", str(packaged), values=given)
+    done = run_helm("template", "x", str(packaged), "--no-hooks", values=given)
     assert done.returncode == 0, done.stderr
-    assert re.findall(r"image: (\S+/(?:relay|inject-env):\S+|a.test\S+)", done.stdout) == [
-        inject_env,
-        relay,
-    ]
+    images = re.findall(r"image: (\S+/(?:relay|inject-env):\S+|a.test\S+)", done.stdout)
+    assert images == [inject_env, relay]
     assert f"https://github.com/{REPOSITORY}/blob/v0.2.0-snapshot/docs/" in done.stdout
 
 
@@ -397,7 +401,105 @@ def test_a_release_without_helm_names_what_is_missing(monkeypatch: pytest.Monkey
         release.render_manifests(SETTINGS, release.CHART)
 
 
+# krew
+
+TOOL = '#!/bin/sh\necho "$(basename "$0"): $*"\n'
+
+
+def write_plugin(folder: Path, *platforms: str) -> None:
+    """Write a plugin whose files print their names."""
+    folder.mkdir()
+    for one in platforms:
+        write_program(folder / f"kubectl-tng-0.2.0-{one}")
+    krew.write_plugin(folder, "0.2.0", "Acme/tpu-functions", ROOT)
+
+
+def write_program(path: Path) -> None:
+    path.write_text(TOOL)
+    path.chmod(0o755)
+
+
+def test_the_plugin_has_an_archive_for_each_platform_with_its_checksum(tmp_path: Path) -> None:
+    files = tmp_path / "files"
+    platforms = ("linux-x86_64-python3.11", "linux-x86_64-python3.12", "darwin-arm64-python3.13")
+    write_plugin(files, *platforms)
+    plugin = yaml.safe_load((files / "tng.yaml").read_text())
+    assert (plugin["metadata"]["name"], plugin["spec"]["version"]) == ("tng", "v0.2.0")
+    found = {}
+    for one in plugin["spec"]["platforms"]:
+        address, _, name = one["uri"].rpartition("/")
+        assert address == "https://github.com/Acme/tpu-functions/releases/download/v0.2.0"
+        assert one["sha256"] == hashlib.sha256((files / name).read_bytes()).hexdigest()
+        with tarfile.open(files / name) as packed:
+            found["{os} {arch}".format(**one["selector"]["matchLabels"])] = packed.getnames()
+    assert found == {
+        "darwin arm64": ["LICENSE", "kubectl-tng", f"kubectl-tng-0.2.0-{platforms[2]}"],
+        "linux amd64": [
+            *("LICENSE", "kubectl-tng"),
+            *(f"kubectl-tng-0.2.0-{one}" for one in platforms[:2]),
+        ],
+    }
+
+
+@pytest.mark.parametrize(
+    "pythons, output, code",
+    [
+        (["3.11", "3.12", "3.13"], "kubectl-tng-0.2.0-linux-x86_64-python3.12: a b\n", 0),
+        (["3.11"], "kubectl-tng-0.2.0-linux-x86_64-python3.11: a b\n", 0),
+        (["3.13"], "", 1),
+        ([], "", 1),
+    ],
+)
+def test_krews_command_runs_the_newest_file_that_has_its_python(
+    pythons: list[str], output: str, code: int, tmp_path: Path
+) -> None:
+    write_plugin(tmp_path / "x y", "linux-x86_64-python3.11", "linux-x86_64-python3.12")
+    with tarfile.open(tmp_path / "x y" / "kubectl-tng-0.2.0-linux-amd64.tar.gz") as packed:
+        packed.extractall(tmp_path / "x y", filter="data")
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name in ("dirname", "readlink", "basename", "sh"):
+        (programs / name).symlink_to(str(shutil.which(name)))
+    for one in pythons:
+        write_program(programs / f"python{one}")
+    (programs / "kubectl-tng").symlink_to(tmp_path / "x y" / "kubectl-tng")
+    done = subprocess.run(
+        ["kubectl-tng", "a", "b"],
+        env={"PATH": str(programs)},
+        executable=programs / "kubectl-tng",
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    error = "Error: kubectl tng needs python3.11, python3.12 or python3.13 on PATH\n" * code
+    assert (done.stdout, done.stderr, done.returncode) == (output, error, code)
+
+
+@pytest.mark.real
+def test_krew_accepts_the_plugin_and_installs_it(tmp_path: Path) -> None:
+    files, root = tmp_path / "files", tmp_path / "krew"
+    write_plugin(files, f"linux-x86_64-python{PYTHON}", f"darwin-arm64-python{PYTHON}")
+    manifest = f"{files / 'tng.yaml'}"
+    checked = run_tool(VALIDATE_KREW_MANIFEST, "-skip-install", f"-manifest={manifest}")
+    assert checked.returncode == 0, checked.stderr
+    assert "structural validation OK" in checked.stderr
+    installed = run_tool(
+        *(KREW, "install", f"--manifest={manifest}"),
+        f"--archive={files / 'kubectl-tng-0.2.0-linux-amd64.tar.gz'}",
+        environment={"KREW_ROOT": str(root), "KREW_OS": "linux", "KREW_ARCH": "amd64"},
+    )
+    assert installed.returncode == 0, installed.stderr
+    ran = subprocess.run([root / "bin" / "kubectl-tng"], capture_output=True, text=True, check=True)
+    assert ran.stdout == f"kubectl-tng-0.2.0-linux-x86_64-python{PYTHON}: \n"
+
+
 # The whole release
+
+
+def krew_files(version: str) -> set[str]:
+    """Return krew's manifest, and the archive for this machine."""
+    machine = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
+    return {"tng.yaml", f"kubectl-tng-{version}-{platform.system().lower()}-{machine}.tar.gz"}
 
 
 def build_twice(
@@ -427,6 +529,7 @@ def test_two_builds_of_a_tree_have_the_same_files(
         *(f"{part}.cdx.json" for part in ("functions", "relay", "inject-env", "kubectl-tng")),
         release.name_tool(name),
         "kubectl-tng-elsewhere",
+        *krew_files(name),
         "notes.md",
         f"tpu-functions-{name}.tar.gz",
         f"tpu-functions-{name}.tgz",
