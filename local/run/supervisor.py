@@ -274,6 +274,7 @@ class Supervisor:
             "PUBSUB_EMULATOR_HOST": self.pubsub_address,
             "LOGGING_EMULATOR_HOST": self.logging_address,
             "COMPUTE_ENDPOINT": self.compute_url,
+            **({"JOBSET_PROVIDER": TPU_NODE_GROUP} if self.setup.slices == TPU_NODE_GROUP else {}),
         }
 
     @property
