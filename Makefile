@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.set-up
 LOCAL := $(VENV)/.set-up-local
+TOOL := $(VENV)/.set-up-tool
 READERS := $(VENV)/.readers
 
 # Only from the command line: an exported KUBECONFIG may be for another cluster.
@@ -24,13 +25,17 @@ help: ## List the targets
 
 setup: $(STAMP) ## Create the virtual environment .venv with all packages for contributors
 
-# requirements-dev.txt includes local/requirements.txt.
+# requirements-dev.txt includes local/requirements.txt, which includes replay/requirements.txt.
 $(STAMP): requirements-dev.txt
 	@$(PYTHON) infra/set_up.py $(VENV) requirements-dev.txt
-	@touch $(LOCAL) $@
+	@touch $(LOCAL) $(TOOL) $@
 
 $(LOCAL): local/requirements.txt
 	@$(PYTHON) infra/set_up.py $(VENV) local/requirements.txt
+	@touch $(TOOL) $@
+
+$(TOOL): replay/requirements.txt
+	@$(PYTHON) infra/set_up.py $(VENV) replay/requirements.txt
 	@touch $@
 
 $(READERS): tests/readers/requirements.txt $(STAMP)
@@ -114,7 +119,7 @@ scale: $(STAMP) ## Measure the capacity of one installation, into docs/scale.md 
 	@SCALE_KEEP=1 $(BIN)/python -m pytest -q tests/tools/scale
 	@$(BIN)/python -m tools.pages
 
-kubectl-tng: $(STAMP) ## Build kubectl tng as one file, build/kubectl-tng
+kubectl-tng: $(TOOL) ## Build kubectl tng as one file, build/kubectl-tng
 	@$(BIN)/python -m tools.bundle build/kubectl-tng
 	@ln -sf kubectl-tng build/kubectl_complete-tng
 	@echo "Put build/ on your PATH: kubectl tng --help"

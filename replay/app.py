@@ -10,7 +10,7 @@ from typing import IO, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from replay import commands, dead_letter_commands, explain, explain_unit, listing
+from replay import commands, dead_letter_commands
 from replay.dependencies import Choice, open_dependencies
 from replay.errors import FORESEEN, ReplayError, in_plain_words
 from replay.output import Format, print_explanation, print_tables, print_unit_explanation, say
@@ -230,6 +230,8 @@ def explain_target(
       kubectl tng explain pod/my-pod
     """
     namespace, name, kind = commands.parse_target(ctx, target, JOBSET_KIND, "Pod", REQUEST_KIND)
+    from replay import explain, explain_unit
+
     explanation: explain.Explanation | explain_unit.UnitExplanation
     if is_pod and is_jobset:
         raise typer.BadParameter("--jobset and --pod exclude each other", param_hint="--pod")
@@ -266,6 +268,8 @@ def get_all(
       kubectl tng get -A
       kubectl tng get -n research --output json | jq .waiting
     """
+    from replay import listing
+
     deps = commands.get_dependencies(ctx, needs_settings=False)
     namespace = "" if everywhere else deps.namespace
     tables = list(listing.list_tables(deps, namespace))

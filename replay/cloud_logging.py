@@ -11,6 +11,7 @@ from shared.base.names import topic_id
 from shared.ports.error_reasons import ErrorKind
 from shared.ports.errors import About, CallError
 from shared.ports.pubsub import open_client
+from shared.ports.unloaded import leave_unloaded
 from shared.settings import Settings
 from shared.triggers import routes
 
@@ -63,6 +64,7 @@ class CloudLogging:
 
     @cached_property
     def _client(self) -> Any:
+        leave_unloaded("google.cloud.logging_v2")
         from google.cloud.logging_v2.services import logging_service_v2 as service
 
         transport = service.transports.LoggingServiceV2GrpcTransport

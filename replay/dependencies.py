@@ -26,6 +26,7 @@ from shared.ports.kubernetes.access_settings import Access, Kubeconfig, read_acc
 from shared.ports.kubernetes.cluster import Cluster
 from shared.ports.kubernetes.connection import Connection
 from shared.ports.pubsub import Topics
+from shared.ports.unloaded import KUBERNETES, leave_unloaded
 from shared.settings import Settings, from_environment
 
 if TYPE_CHECKING:
@@ -189,6 +190,7 @@ def _read_access(environment: Mapping[str, str], choice: Choice) -> Access:
 
 def find_namespace(access: Access) -> str:
     """The namespace of the context, as kubectl takes it. An error in the file is reported later."""
+    leave_unloaded(*KUBERNETES)
     from kubernetes.config import list_kube_config_contexts
 
     if not isinstance(access, Kubeconfig):

@@ -18,7 +18,7 @@ from replay.cloud_logging import from_functions
 from replay.dependencies import Dependencies
 from replay.errors import in_plain_words
 from replay.publications import get_group
-from replay.text import join_names, render_age
+from replay.text import find_time_of, join_names, render_age
 from shared.base.backoff import TICK
 from shared.base.documents import read_mapping
 from shared.base.reasons import Reason, find_advice, find_entry
@@ -166,11 +166,6 @@ def explain(deps: Dependencies, namespace: str, name: str) -> Explanation:
         (found_as.class_name, found_as.place.key) if found_as and found_as.place else ("", "")
     )
     return Explanation(group, known, now, *swept, steps, *runs, overdue, events, error, of_class)
-
-
-def find_time_of(event: Mapping[str, Any]) -> datetime:
-    """When an Event was last seen."""
-    return guess_time(event.get("lastTimestamp") or event.get("eventTime")) or LONG_AGO
 
 
 def _explain_group_step(

@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 from functions.provision_slice import waiting
 from replay.dependencies import Dependencies
 from replay.errors import in_plain_words
-from replay.explain import find_time_of
-from replay.text import render_age
+from replay.text import find_time_of, render_age
 from shared.base.documents import read_mapping, read_number, read_text
 from shared.base.timestamps import guess_time
 from shared.base.topology import count_chips

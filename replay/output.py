@@ -1,5 +1,7 @@
 """Results on stdout, as tables for people or JSON for programs; everything else on stderr."""
 
+from __future__ import annotations
+
 import json
 import os
 import re
@@ -8,16 +10,17 @@ import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from replay import explain, explain_unit, listing
-from replay.explain import Explanation, StepExplanation
-from replay.explain_unit import UnitExplanation
-from replay.listing import Table
-from replay.publications import Sent
-from replay.text import printable, render_age
+from replay.text import find_time_of, printable, render_age
 from shared.base.names import topic_id
 from shared.base.reasons import find_advice
+
+if TYPE_CHECKING:  # each verb imports what it shows
+    from replay.explain import Explanation, StepExplanation
+    from replay.explain_unit import UnitExplanation
+    from replay.listing import Table
+    from replay.publications import Sent
 
 _WIDE = 100_000
 """Columns of an output that is not a terminal: nothing is folded."""
@@ -73,6 +76,8 @@ def print_sent(sent: Sequence[Sent], topic_prefix: str, form: Format) -> None:
 
 def print_explanation(explanation: Explanation, form: Format) -> None:
     """Why a group is as it is: the cause, the conditions, the Events, what each step would do."""
+    from replay import explain
+
     if form is Format.JSON:
         print_json(explain.to_document(explanation))
         return
@@ -87,7 +92,7 @@ def print_explanation(explanation: Explanation, form: Format) -> None:
     for event in explanation.events[:MAX_EVENTS]:
         reason = str(event.get("reason"))
         message = _unsaid(str(event.get("message", "")), said + find_advice(reason))
-        age = f"{render_age(explanation.now - explain.find_time_of(event))} ago"
+        age = f"{render_age(explanation.now - find_time_of(event))} ago"
         rows.append(((reason, age, str(event.get("count") or 1)), (message,)))
         said += f"{message} "
     print_rows(("EVENT", "LAST", "TIMES"), rows, "\n")
@@ -110,6 +115,8 @@ def list_conditions(explanation: Explanation, said: str) -> Iterator[tuple[list[
 
 def print_unit_explanation(explanation: UnitExplanation, form: Format) -> None:
     """What delays a JobSet's slices, or why a Pod gets a slice or none, and what the steps would do."""
+    from replay import explain_unit
+
     if form is Format.JSON:
         print_json(explain_unit.to_document(explanation))
         return
@@ -128,6 +135,8 @@ def print_unit_explanation(explanation: UnitExplanation, form: Format) -> None:
 
 def print_tables(tables: list[Table], form: Format, place: str) -> None:
     """What `get` lists. An empty table is not printed; what could not be listed is said."""
+    from replay import listing
+
     for table in tables:
         if table.error:
             say(f"{table.name}: {table.error}")

@@ -6,7 +6,6 @@ from datetime import datetime
 from difflib import get_close_matches
 from typing import Any
 
-from functions import sweep
 from replay.dependencies import Dependencies
 from replay.errors import ReplayError
 from replay.text import MAX_NAMES
@@ -67,6 +66,8 @@ def list_groups(deps: Dependencies, namespace: str = "") -> list[AnyGroup]:
 
 def resyncs(groups: Iterable[AnyGroup], step: str | None, now: datetime) -> Iterator[Publication]:
     """A resync of each group, to the named step, or to those that the sweep would trigger."""
+    from functions import sweep
+
     for group in groups:
         known = status.parse_of(group)
         for topic in (step,) if step else sweep.decide.list_steps(group, known):

@@ -1,7 +1,10 @@
-"""Small parts of texts: ages, lists of names."""
+"""Small parts of texts: ages, lists of names, times of Events."""
 
-from collections.abc import Sequence
-from datetime import timedelta
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from shared.base.timestamps import LONG_AGO, guess_time
 
 MAX_NAMES = 3
 """Names that a list has; of more it gives the number."""
@@ -20,6 +23,11 @@ def render_age(age: timedelta) -> str:
     return next(
         (f"{seconds // size}{unit}" for size, unit in units if seconds >= size), f"{seconds}s"
     )
+
+
+def find_time_of(event: Mapping[str, Any]) -> datetime:
+    """When an Event was last seen."""
+    return guess_time(event.get("lastTimestamp") or event.get("eventTime")) or LONG_AGO
 
 
 def printable(text: str) -> str:

@@ -1,20 +1,18 @@
 """The client library's clients, one for each service of Compute Engine that a step uses.
 
 google-cloud-compute imports all of its 130 services with the package, 1.7 s and 148 MB; with the
-package module left unloaded, a service costs 0.37 s. After `_leave_unloaded`, the first use of anything
-else loads the whole package.
+package module left unloaded (`leave_unloaded`), a service costs 0.37 s.
 """
 
 import importlib
-import importlib.util
-import sys
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from types import MappingProxyType, ModuleType
+from types import MappingProxyType
 from typing import Any
 
 from shared.base.documents import Document, read_mappings, read_text
 from shared.ports.google_credentials import LazyClients
+from shared.ports.unloaded import leave_unloaded
 
 
 class Clients(LazyClients):
@@ -27,7 +25,7 @@ class Clients(LazyClients):
 
     def load_class(self, service: str) -> Callable[..., Any]:
         """Import the class of a service's client, and nothing of other services."""
-        _leave_unloaded("google.cloud.compute_v1", "google.cloud.compute_v1.services")
+        leave_unloaded("google.cloud.compute_v1", "google.cloud.compute_v1.services")
         module = importlib.import_module(f"google.cloud.compute_v1.services.{service}")
         words = "".join(part.capitalize() for part in service.split("_"))
         found: Callable[..., Any] = getattr(module, f"{words}Client")
@@ -38,30 +36,3 @@ class Clients(LazyClients):
         first: Document = next(read_mappings(said, "errors"), {})
         code = read_text(first, "reason") or error.reason or ""
         return str(code), read_text(first, "message") or str(error.message)
-
-
-class _UnloadedPackage(ModuleType):
-    """A package whose submodules can be imported while its ``__init__`` has not run yet."""
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or self.__spec__ is None or self.__spec__.loader is None:
-            raise AttributeError(name)
-        if importlib.util.find_spec(f"{self.__name__}.{name}") is not None:
-            return importlib.import_module(f"{self.__name__}.{name}")
-        self.__class__ = ModuleType  # type: ignore[assignment]
-        self.__spec__.loader.exec_module(self)
-        return getattr(self, name)
-
-
-def _leave_unloaded(*packages: str) -> None:
-    for name in packages:
-        if name in sys.modules:
-            continue
-        spec = importlib.util.find_spec(name)
-        if spec is None:
-            raise ModuleNotFoundError(f"{name} is not installed; see requirements.txt")
-        module = _UnloadedPackage(name)
-        module.__spec__ = spec
-        module.__path__ = list(spec.submodule_search_locations or ())
-        module.__file__ = spec.origin
-        sys.modules[name] = module

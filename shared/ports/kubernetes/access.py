@@ -24,6 +24,7 @@ from shared.ports.kubernetes.access_settings import (
     Kubeconfig,
     TokenKind,
 )
+from shared.ports.unloaded import KUBERNETES, leave_unloaded
 
 _METADATA_CALL = "token from the metadata server"
 _SCOPES = (
@@ -85,6 +86,7 @@ class KubeconfigFile:
 
     def open(self, timeout_s: float) -> Session:  # noqa: ARG002 - it is a file
         """Read the file."""
+        leave_unloaded(*KUBERNETES)
         from kubernetes.client.configuration import Configuration
         from kubernetes.config import ConfigException
         from kubernetes.config.kube_config import load_kube_config
@@ -225,6 +227,7 @@ def read_token(access: AccountToken) -> tuple[str, datetime]:
 
 
 def _client_of_server(access: GoogleToken | AccountToken) -> Any:
+    leave_unloaded(*KUBERNETES)
     from kubernetes.client.configuration import Configuration
 
     return _client(Configuration(access.server, ca_cert_data=access.ca_pem))

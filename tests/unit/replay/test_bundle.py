@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from google.cloud import compute_v1
 
 from replay import completion, dependencies
 from replay.app import app
 from tests.unit.replay.tool import Tool, training
 from tools.bundle import REQUIREMENTS, ROOT, WrongVersionError, build
 from version import VERSION
+
+KUBECONFIG = {
+    "apiVersion": "v1",
+    "kind": "Config",
+    "clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}],
+    "users": [{"name": "u", "user": {"token": "t"}}],
+    "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+    "current-context": "x",
+}
 
 
 @pytest.fixture(name="offered")
@@ -80,34 +92,108 @@ def test_the_bundled_packages_have_the_pins_of_a_checkout() -> None:
     assert pins <= set(checkout)
 
 
+@pytest.fixture(name="program", scope="module")
+def _program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    program = tmp_path_factory.mktemp("bin") / "kubectl-tng"
+    build(program, REQUIREMENTS.read_text())
+    (program.parent / "kubectl_complete-tng").symlink_to(program)
+    return program
+
+
+def run(cache: Path, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run without the packages of this environment."""
+    given = {"XDG_CACHE_HOME": str(cache), "HOME": "/nonexistent", "COLUMNS": "100", **environment}
+    return subprocess.run(
+        [sys.executable, "-I", "-S", *words],
+        env=given,
+        cwd="/",
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+
+
 @pytest.mark.slow
 @pytest.mark.processes
-def test_the_file_runs_as_kubectls_plugin_without_other_files(tmp_path: Path) -> None:
-    program = tmp_path / "kubectl-tng"
-    build(program, REQUIREMENTS.read_text())
-    (tmp_path / "kubectl_complete-tng").symlink_to(program)
+def test_the_file_runs_as_kubectls_plugin_without_other_files(
+    program: Path, tmp_path: Path
+) -> None:
+    assert program.stat().st_size < 15_000_000
     python = f"python{sys.version_info.major}.{sys.version_info.minor}"
     with program.open("rb") as file:
         assert file.readline() == f"#!/usr/bin/env {python}\n".encode()
-
-    def run(*words: str) -> subprocess.CompletedProcess[str]:
-        environment = {"SHIV_ROOT": str(tmp_path / "root"), "HOME": str(tmp_path), "COLUMNS": "100"}
-        return subprocess.run(
-            [sys.executable, "-I", *words],
-            env=environment,
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=240,
-        )
-
-    assert run(str(program), "--version").stdout == f"kubectl tng {VERSION}\n"
-    shown = run(str(program), "explain", "--help")
+    assert run(tmp_path, str(program), "--version").stdout == f"kubectl tng {VERSION}\n"
+    shown = run(tmp_path, str(program), "explain", "--help")
     assert shown.stdout.startswith("Usage: kubectl tng explain [OPTIONS] {NAME}"), shown
-    assert run(str(tmp_path / "kubectl_complete-tng"), "rec").stdout.splitlines() == [
+    completed = run(tmp_path, str(program.with_name("kubectl_complete-tng")), "rec")
+    assert completed.stdout.splitlines() == [
         "record\tRecord the messages of a step's topic in a file.",
         ":4",
     ]
-    missing = run(str(program), "audit-log", "--since", "1h")
+    missing = run(tmp_path, str(program), "audit-log", "--since", "1h")
     assert (missing.returncode, missing.stdout) == (2, "")
     assert missing.stderr.startswith("Error: PUBSUB_PROJECT is not set")
+    (unpacked,) = (tmp_path / "kubectl-tng").iterdir()
+    assert unpacked.name.startswith(f"{VERSION}-")
+
+
+IMPORTS = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from pathlib import Path
+from importlib import import_module
+for path in sorted(Path(sys.argv[1], "replay").glob("*.py")):
+    import_module(f"replay.{path.stem}") if path.stem != "__main__" else None
+from replay.audit_log import read_filters
+from replay.cloud_logging import CloudLogging, read_entry
+from replay.subscriptions import Subscriptions
+from shared.ports.gce.clients import Clients
+from shared.ports.gke import *
+from shared.ports.kubernetes.access import KubeconfigFile, _credentials
+from shared.ports.kubernetes.access_settings import GoogleToken, Kubeconfig, TokenKind
+from shared.ports import pubsub
+from shared.settings import from_environment
+import google.auth, google.auth.compute_engine, google.oauth2.service_account, google.oauth2.credentials
+import google.auth.impersonated_credentials, google.auth.external_account, google.auth.aws
+from functions.approve_join import STEP
+import cryptography.x509
+KubeconfigFile(Kubeconfig(sys.argv[2])).open(1)
+for service in sys.argv[3].split(): Clients("http://localhost:1").load_class(service)
+CloudLogging()._client, Subscriptions("p")._client, pubsub._make_publisher()
+from google.cloud.container_v1 import ClusterManagerClient
+from google.cloud.audit import audit_log_pb2
+from google.cloud.logging_v2.types import LogEntry
+assert read_entry(LogEntry(text_payload="x"))["textPayload"] == "x"
+files = [getattr(module, "__file__", None) or "" for module in sys.modules.values()]
+print([file for file in files if "site-packages" in file])
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.processes
+def test_the_file_has_what_the_tool_imports(program: Path, tmp_path: Path) -> None:
+    """Also what only some credentials, or an answer, need."""
+    kubeconfig = tmp_path / "config"
+    kubeconfig.write_text(json.dumps(KUBECONFIG))
+    run(tmp_path, str(program), "--version")
+    (unpacked,) = (tmp_path / "kubectl-tng").iterdir()
+    calls = (ROOT / "shared/ports/gce/calls.py").read_text()
+    known = {path.name for path in (Path(compute_v1.__file__).parent / "services").iterdir()}
+    services = known & set(re.findall(r'"(\w+)"', calls))
+    assert {"instances", "resource_policies", "zone_operations"} <= services
+    words = ("-c", IMPORTS, str(unpacked), str(kubeconfig), " ".join(sorted(services)))
+    emulators = {"PUBSUB_EMULATOR_HOST": "localhost:1", "LOGGING_EMULATOR_HOST": "localhost:1"}
+    done = run(tmp_path, *words, **emulators)
+    assert (done.stderr, done.stdout) == ("", "[]\n")
+
+
+@pytest.mark.slow
+@pytest.mark.processes
+def test_a_home_that_cannot_be_written_is_a_sentence(program: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    done = run(tmp_path / "file", str(program), "get")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        f"Error: kubectl tng cannot unpack itself into {tmp_path}/file/kubectl-tng: Not a directory. "
+        "Set XDG_CACHE_HOME to a folder that can be written.\n"
+    )

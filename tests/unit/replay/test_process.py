@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
+import threading
 from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +123,61 @@ def _kubeconfig(url: str) -> dict[str, object]:
         "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
         "current-context": "x",
     }
+
+
+class EmptyCluster(BaseHTTPRequestHandler):
+    """Answers each list with an empty one."""
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+    def do_GET(self) -> None:
+        body = b'{"kind": "List", "metadata": {}, "items": []}'
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+
+@pytest.mark.parametrize(
+    "words, said, most",
+    [
+        (("--help",), "", 300),
+        (("get", "-A"), "There are no slices, and nothing waits for one.", 720),
+    ],
+    ids=["help", "get"],
+)
+def test_the_first_line_needs_no_client_of_google(
+    tmp_path: Path, words: tuple[str, ...], said: str, most: int
+) -> None:
+    """Imports are the CPU of a start; the whole of the client libraries would be 1,900 modules."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), EmptyCluster)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    config = tmp_path / "config"
+    config.write_text(json.dumps(_kubeconfig(f"http://127.0.0.1:{server.server_port}")))
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "replay", *words],
+        cwd=ROOT,
+        env={**os.environ, "PUBSUB_PROJECT": "my-project", "KUBECONFIG": str(config)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    server.shutdown()
+    server.server_close()
+    imported = re.findall(r"^import time: .*\| +(\S+)$", done.stderr, re.MULTILINE)
+    printed = [line for line in done.stderr.splitlines() if not line.startswith("import time:")]
+    assert (done.returncode, "".join(printed)) == (0, said)
+    heavy = (
+        "google.cloud.",
+        "google.api_core",
+        "google.oauth2",
+        "grpc",
+        "cryptography",
+        "websocket",
+    )
+    assert [name for name in imported if name.startswith(heavy)] == []
+    assert len(imported) < most, len(imported)
 
 
 def test_a_closed_pipe_is_not_an_error() -> None:

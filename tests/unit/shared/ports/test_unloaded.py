@@ -9,7 +9,7 @@ from types import ModuleType
 
 import pytest
 
-from shared.ports.gce import clients
+from shared.ports.unloaded import leave_unloaded
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.syspath_prepend(tmp_path)
     for name in ("costly", "costly.part"):
         monkeypatch.delitem(sys.modules, name, raising=False)
-    clients._leave_unloaded("costly")
+    leave_unloaded("costly")
     return sys.modules["costly"]
 
 
@@ -45,7 +45,7 @@ def test_a_dunder_name_does_not_load_the_package(package: ModuleType) -> None:
 
 
 def test_a_loaded_package_stays_loaded(package: ModuleType) -> None:
-    clients._leave_unloaded("costly")
+    leave_unloaded("costly")
     assert sys.modules["costly"] is package
 
 
@@ -53,4 +53,4 @@ def test_a_missing_package_is_named() -> None:
     with pytest.raises(
         ModuleNotFoundError, match=r"costlier is not installed; see requirements\.txt"
     ):
-        clients._leave_unloaded("costlier")
+        leave_unloaded("costlier")

@@ -1,0 +1,41 @@
+"""Packages of which only some submodules are imported: client libraries import everything they have."""
+
+import importlib
+import importlib.util
+import sys
+from types import ModuleType
+from typing import Any
+
+KUBERNETES = ("kubernetes", "google.auth.transport.requests")
+"""The Kubernetes client, and what it imports for its own credentials of Google's."""
+
+
+class _UnloadedPackage(ModuleType):
+    """A package whose submodules can be imported while its ``__init__`` has not run yet."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or self.__spec__ is None or self.__spec__.loader is None:
+            raise AttributeError(name)
+        if importlib.util.find_spec(f"{self.__name__}.{name}") is not None:
+            return importlib.import_module(f"{self.__name__}.{name}")
+        self.__class__ = ModuleType  # type: ignore[assignment]
+        self.__spec__.loader.exec_module(self)
+        return getattr(self, name)
+
+
+def leave_unloaded(*packages: str) -> None:
+    """Let submodules of packages be imported without the packages' own modules, which import much more.
+
+    The first use of anything else loads the whole package.
+    """
+    for name in packages:
+        if name in sys.modules:
+            continue
+        spec = importlib.util.find_spec(name)
+        if spec is None:
+            raise ModuleNotFoundError(f"{name} is not installed; see requirements.txt")
+        module = _UnloadedPackage(name)
+        module.__spec__ = spec
+        module.__path__ = list(spec.submodule_search_locations or ())
+        module.__file__ = spec.origin
+        sys.modules[name] = module
