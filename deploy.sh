@@ -1,14 +1,18 @@
 #!/usr/bin/env bash
 # Installs, upgrades or uninstalls tpu-functions for one cluster, or shows what would change.
 #
-#   ./deploy.sh CLUSTER              install or upgrade; asks before it changes anything
-#   ./deploy.sh --dry-run CLUSTER    check everything and show the plan; change nothing
-#   ./deploy.sh --destroy CLUSTER    uninstall; only if no TPUNodeGroups and no node pools of JobSets exist
+#   ./deploy.sh --dir DIR CLUSTER              install or upgrade; asks before it changes anything
+#   ./deploy.sh --dir DIR --dry-run CLUSTER    check everything and show the plan; change nothing
+#   ./deploy.sh --dir DIR --destroy CLUSTER    uninstall; only if no TPUNodeGroups and no node pools of JobSets exist
 #
-# You choose the name CLUSTER. Its settings are in infra/terraform/CLUSTER.tfvars; the cluster is kubectl's
-# current context. Your values of the chart, if any, are in infra/values/CLUSTER.yaml; each run writes those that
-# follow from the settings to infra/values/CLUSTER.deployed.yaml. Terraform's state is in a workspace of that
-# name; to keep it elsewhere, add infra/terraform/backend.tf.
+# You choose DIR, a folder outside of the release's, and the name CLUSTER, which may be omitted if DIR has one cluster;
+# the cluster is kubectl's current context. To upgrade, run the deploy.sh of the next release with the same DIR. A first
+# run writes the first two files, and ends:
+#
+#   DIR/CLUSTER.tfvars         the settings
+#   DIR/backend.tf             where Terraform keeps its state, in a workspace CLUSTER: in a bucket, or in DIR
+#   DIR/CLUSTER.yaml           your values of the chart, if any
+#   DIR/CLUSTER.deployed.yaml  the values that follow from the settings; each run writes them
 #
 #   --images REPOSITORY:TAG  the images relay and inject-env, instead of the release's; in a clone, instead of those
 #                            that Cloud Build builds. By digest, one option each: REPOSITORY/relay@sha256:...,
@@ -24,21 +28,25 @@ main() {
   cd "$(dirname "$0")"
   # shellcheck source=infra/preflight.sh
   . infra/preflight.sh
+  # shellcheck source=infra/settings.sh
+  . infra/settings.sh
   # The chart of a release has the digests of its images.
   if [ -z "$images" ] && [ "$builder" != docker ] && grep -q '^  digests: {"' infra/chart/values.yaml; then is_release=true images="the release's"; fi
   temporary=$(mktemp -d) && trap 'rm -rf "$temporary"' EXIT
+  find_settings
   check_tools
   if $has_settings; then read_settings; fi
   if is_installed gcloud; then check_cloud; fi
   if is_installed kubectl; then check_cluster; fi
   stop_on_problems
-  "$mode"
+  if is_first_run; then write_files; else "$mode"; fi
 }
 
 read_arguments() {
-  mode=install images='' relay_image='' inject_env_image='' is_release=false builder=cloud-build nodes_pull=false is_restored=false is_confirmed=false cluster=''
+  mode=install dir='' images='' relay_image='' inject_env_image='' is_release=false builder=cloud-build nodes_pull=false is_restored=false is_confirmed=false cluster=''
   while [ $# -gt 0 ]; do
     case $1 in
+      --dir) dir=${2:?--dir needs a folder}; shift ;;
       --dry-run) mode=show_plan ;;
       --destroy) mode=destroy ;;
       --images) parse_images "${2:?--images needs REPOSITORY:TAG}"; shift ;;
@@ -52,9 +60,16 @@ read_arguments() {
     esac
     shift
   done
-  [ -n "$cluster" ] || fail "name the cluster: ./deploy.sh CLUSTER, with settings in infra/terraform/CLUSTER.tfvars"
-  ! $is_restored || [ "$mode" != destroy ] || fail "--restored installs: run ./deploy.sh --restored $cluster first, then --destroy"
-  [[ $cluster =~ ^[a-z][a-z0-9-]*$ ]] || fail "CLUSTER must be lower-case letters, digits and hyphens, not $cluster"
+  [ -z "$dir" ] || dir=$(resolve "$dir")
+  command="./deploy.sh --dir $(printf %q "${dir:-DIR}")"
+  ! $is_restored || [ "$mode" != destroy ] || fail "--restored installs: run $command --restored $cluster first, then --destroy"
+  [[ ${cluster:-omitted} =~ ^[a-z][a-z0-9-]*$ ]] || fail "CLUSTER must be lower-case letters, digits and hyphens, not $cluster"
+}
+
+# The absolute path of a folder; its last part need not exist.
+resolve() { # FOLDER
+  if [ -d "$1" ]; then (cd "$1" && pwd)
+  else (cd "$(dirname "$1")" 2>/dev/null && echo "$PWD/$(basename "$1")") || fail "--dir $1: there is no folder $(dirname "$1")"; fi
 }
 
 # A digest identifies one image: the relay's, unless the name ends with /inject-env.
@@ -89,7 +104,7 @@ confirm() {
 plan() { # FLAG ...
   local record=''
   [ "$recorded" = "$TF_VAR_cluster_identity" ] || record=-replace=terraform_data.cluster
-  tf plan -input=false -var-file="$cluster.tfvars" ${record:+"$record"} "$@"
+  tf plan -input=false -var-file="$settings" ${record:+"$record"} "$@"
 }
 
 annotate_cluster() { kubectl annotate namespace kube-system --overwrite "$annotation_key=$installation_id"; }
@@ -179,7 +194,7 @@ write_values() { # FILE
     $is_release || echo '  repository: unnamed' # no release has built the images of a clone
     echo '  tag: ""'
   } >>"$temporary/values"
-  mkdir -p infra/values && mv "$temporary/values" "$1"
+  mv "$temporary/values" "$1"
 }
 
 # An image without an option keeps its current name, or is the release's.
@@ -221,7 +236,7 @@ check_rollouts() {
     why="kubectl --namespace=tpu-functions describe pods --selector=app.kubernetes.io/name=$name shows the reason"
     case $(read_pods "$name" '{..waiting.reason}') in *ImagePull*) why="its Node cannot pull its image (docs/install.md, Images)" ;; esac
     case $(read_pods "$name" '{..conditions[?(@.status=="False")].reason}') in
-      *Unschedulable*) why="no Node can run its Pod. If all Nodes are control planes or TPU VMs, set pods.onControlPlane: true in infra/values/$cluster.yaml" ;;
+      *Unschedulable*) why="no Node can run its Pod. If all Nodes are control planes or TPU VMs, set pods.onControlPlane: true in $dir/$cluster.yaml" ;;
     esac
     [ "$name" != relay ] || ! grep -q relay-google-key "$deployed" ||
       kubectl --namespace=tpu-functions get secret relay-google-key >/dev/null 2>&1 ||
@@ -298,7 +313,7 @@ check_label_node() {
 # repeated while the objects are in the cluster.
 destroy() {
   local left kinds=namespaces,customresourcedefinitions,clusterroles,clusterrolebindings,roles,rolebindings,serviceaccounts
-  print_heading "Google Cloud" && tf plan -destroy -input=false -var-file="$cluster.tfvars" -out="$temporary/plan"
+  print_heading "Google Cloud" && tf plan -destroy -input=false -var-file="$settings" -out="$temporary/plan"
   print_heading "Cluster" && echo "then all objects of the chart are deleted from $context"
   confirm "Uninstall tpu-functions from $context and from $projects?"
   check_nothing_left # again: groups may have been created before the confirmation
@@ -310,7 +325,7 @@ destroy() {
   kubectl delete --ignore-not-found --filename=infra/chart/manifests/namespace.yaml
   kinds+=,deployments,daemonsets,services,configmaps,mutatingwebhookconfigurations,validatingadmissionpolicies,validatingadmissionpolicybindings
   left=$(list_own_objects "$kinds")
-  print_heading "Uninstalled. infra/terraform/$cluster.tfvars and infra/values remain."
+  print_heading "Uninstalled. $dir remains."
   [ -z "$left" ] || printf 'These objects remain in the cluster, because the chart does not have them; delete what is not needed:\n%s\n' "$left"
 }
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# The settings that deploy.sh reads and the checks that it makes before it changes anything; it sources this
-# file. All problems are collected and reported together, each with a remedy. Works in bash 3.2, where empty
-# arrays fail with `set -u`: lists are strings of words.
+# The checks that deploy.sh makes before it changes anything; it sources this file. All problems are collected and
+# reported together, each with a remedy. Works in bash 3.2, where empty arrays fail with `set -u`: lists are strings
+# of words.
 # shellcheck disable=SC2034,SC2154  # deploy.sh reads some of these variables, and sets others
 
-problems='' problem_count=0 rejection='' has_settings=false annotation_key=tpu-functions.dev/installation-id
+problems='' problem_count=0 rejection='' annotation_key=tpu-functions.dev/installation-id
 add_problem() { # PROBLEM REMEDY
   problems+=$'\n'"  - $1"$'\n'"      $2"$'\n' problem_count=$((problem_count + 1))
 }
@@ -26,85 +26,9 @@ check_tools() {
   done
   ! is_installed helm || [[ $(helm template --help) == *--take-ownership* ]] || add_problem "helm is older than 3.17" "install a newer one"
   [ "$builder" != docker ] || docker info >/dev/null 2>&1 || add_problem "docker does not answer" "start it, or omit --docker"
-  [ -f "infra/terraform/$cluster.tfvars" ] ||
-    add_problem "infra/terraform/$cluster.tfvars does not exist$(list_settings)" \
-      "copy an example, and edit it: cp infra/terraform/examples/self-managed-token/cluster.tfvars infra/terraform/$cluster.tfvars"
-  if [ -f "infra/terraform/$cluster.tfvars" ] && is_installed terraform && is_installed kubectl; then has_settings=true; fi
+  is_first_run || check_files
   context=none
   if is_installed kubectl; then context=$(kubectl config current-context 2>/dev/null) || context=none; fi
-}
-
-list_settings() {
-  local file names=''
-  for file in infra/terraform/*.tfvars; do [ ! -f "$file" ] || names+=" $(basename "$file" .tfvars)"; done
-  [ -z "$names" ] || echo "; there are settings of:$names"
-}
-
-read_settings() {
-  local expressions answer name
-  print_heading "Settings of $cluster"
-  if ! tf init -no-color -input=false >"$temporary/init" 2>&1; then
-    add_problem "terraform init failed: $(grep -m 1 -A 4 'Error: ' "$temporary/init" | tr -s '\n│╷╵ ' ' ' || tail -n 1 "$temporary/init")" \
-      "terraform -chdir=infra/terraform init shows the whole error"
-    has_settings=false
-    return
-  fi
-  if [ "$(tf workspace show)" != "$cluster" ]; then tf workspace select -or-create "$cluster" >/dev/null; fi
-  expressions='var.project_id, var.region, var.name_prefix, var.jobset_provider'
-  expressions+=', join(" ", distinct(concat([var.project_id], var.projects, [for pools in var.node_pools[*] : coalesce(pools.project_id, var.project_id)])))'
-  expressions+=', join(" ", values(coalesce(var.cluster_access.kubeconfig_secrets, {})))'
-  expressions+=', var.relay_identity.workload_identity_federation == null ? "" : "federation"'
-  expressions+=', join(" ", flatten([for pools in var.node_pools[*] : [coalesce(pools.project_id, var.project_id), pools.location, pools.cluster]]))'
-  expressions+=', var.join_approval, var.slice_workloads, var.cluster_access.service_account_token == null ? "" : "tokens"'
-  # Warnings precede the answer. A rejected setting causes an answer, too, and an error on stderr.
-  if ! answer=$(tf console -no-color -var-file="$cluster.tfvars" <<<"join(\"|\", [$expressions])" 2>"$temporary/console") ||
-    grep -q '^Error: ' "$temporary/console"; then
-    rejection="infra/terraform/$cluster.tfvars: Terraform rejects it"$'\n'"$(sed -n '/^Error: /,$p' "$temporary/console")"
-    has_settings=false
-    return
-  fi
-  # Terraform ignores unknown variables with a warning.
-  sed -n 's/.*does not declare a variable named "\([^"]*\)".*/\1/p' <<<"$answer" | while read -r name; do
-    echo "note: infra/terraform/$cluster.tfvars sets $name, which is not a setting: correct its name or delete it (infra/terraform/README.md)"
-  done
-  answer=$(tail -n 1 <<<"$answer" | sed 's/^"\(.*\)"$/\1/')
-  if [ "$answer" = '(known after apply)' ]; then
-    rejection="infra/terraform/$cluster.tfvars: a required setting is missing or misspelled: project_id, region, cluster_access and relay_identity are required (infra/terraform/README.md)"
-    has_settings=false
-    return
-  fi
-  IFS='|' read -r project region prefix jobsets projects secrets federation pools approval workloads tokens <<<"$answer"
-  resources=$(tf state list -no-color 2>"$temporary/state") || grep -q '^No state file was found' "$temporary/state" ||
-    fail "terraform state list failed: $(cat "$temporary/state")"
-  resources=$(grep -v '^data\.' <<<"$resources" || true)
-  read_state
-  deployed=infra/values/$cluster.deployed.yaml values=infra/values/$cluster.yaml
-  [ -f "$values" ] || values=''
-  echo "project $project, region $region, TPUs in $projects, context $context"
-  for answer in $projects; do
-    [ -z "$(describe_placeholder "$answer")" ] || echo "note: $answer$(describe_placeholder "$answer")"
-  done
-}
-
-# What the state remembers of an installation. An interrupted destroy has deleted the outputs, which is no error to
-# `output -raw`, but perhaps not these resources.
-read_state() {
-  installation_id=$(read_record terraform_data.installation)
-  recorded=$(read_record terraform_data.cluster)
-  state_settings=$(tf output -json relay_settings 2>/dev/null |
-    sed -n 's/.*"PUBSUB_PROJECT": *"\([^"]*\)", *"TOPIC_PREFIX": *"\([^"]*\)".*/\1\/\2/p') || true
-}
-
-read_record() { ! has_resource "$1" || tf state show -no-color "$1" | sed -n 's/^ *output *= "\(.*\)"$/\1/p'; } # ADDRESS
-has_resource() { grep -qxF "$1" <<<"$resources"; } # ADDRESS
-is_new() { ! grep -vq '^terraform_data\.\|^$' <<<"$resources"; }
-
-# The project names of the examples, which a user may have forgotten to replace.
-describe_placeholder() { # PROJECT
-  case $1 in
-    my-gcp-project | my-tpu-project | my-other-tpu-project)
-      echo " is the name in the examples; check infra/terraform/$cluster.tfvars" ;;
-  esac
 }
 
 check_cloud() {
@@ -167,7 +91,7 @@ check_prefix() {
     return
   }
   [ -z "$found" ] || add_problem "project $project has another installation with prefix $prefix: $found is not in Terraform's state of $cluster" \
-    "set another name_prefix in infra/terraform/$cluster.tfvars; or run it where the state of that installation is (docs/install.md, Upgrade)"
+    "set another name_prefix in $settings; or run it where the state of that installation is (docs/install.md, Upgrade)"
 }
 
 check_apis() { # PROJECT "API ..."
@@ -307,7 +231,7 @@ has_pull_secret() { kubectl --namespace=tpu-functions get secret tpu-functions-i
 
 suggest_destroy() {
   [ "$mode" != destroy ] ||
-    echo "; if the cluster no longer exists, or never had tpu-functions: terraform -chdir=infra/terraform destroy -var-file=$cluster.tfvars (docs/install.md, A cluster that is gone)"
+    echo "; if the cluster no longer exists, or never had tpu-functions: terraform -chdir=infra/terraform destroy -var-file=$settings (docs/install.md, A cluster that is gone)"
 }
 
 # State, settings and kubectl's context must belong to one installation. Only the first difference is reported: the
@@ -319,15 +243,12 @@ check_context() {
       "kubectl get namespace kube-system --output=yaml; kubectl --namespace=default get endpointslices kubernetes"
     return
   fi
-  # The relay's settings in the cluster name the installation that it belongs to.
-  installations=$(kubectl --namespace=tpu-functions get configmaps --selector=app.kubernetes.io/component=relay \
-    --output=jsonpath='{range .items[*]}{.data.PUBSUB_PROJECT}/{.data.TOPIC_PREFIX}{"\n"}{end}' 2>"$temporary/kubectl") || {
+  installations=$(list_installations 2>"$temporary/kubectl") || {
     add_problem "the relay's settings in context $context cannot be read: $(head -n 1 "$temporary/kubectl")" "kubectl config use-context CONTEXT"
     return
   }
-  installations=$(grep -v '^/' <<<"$installations" | sort -u) || true
   if [ "${state_settings:-$project/$prefix-}" != "$project/$prefix-" ]; then
-    add_problem "infra/terraform/$cluster.tfvars is project $project with prefix $prefix-, but Terraform's state of $cluster is project ${state_settings%/*} with prefix ${state_settings#*/}" \
+    add_problem "$settings is project $project with prefix $prefix-, but Terraform's state of $cluster is project ${state_settings%/*} with prefix ${state_settings#*/}" \
       "restore project_id and name_prefix; an installation with others needs another name than $cluster"
     return
   fi
@@ -339,17 +260,23 @@ check_context() {
   done
   if [ -n "$installations" ] && ! $is_restored && grep -q '^No state file was found' "$temporary/state"; then
     add_problem "context $context has the installation, but Terraform has no state of $cluster here" \
-      "run it where the state is, or copy backend.tf or terraform.tfstate.d from there (docs/install.md, Upgrade)"
+      "correct $backend, or copy it, or terraform.tfstate.d, from where the state is (docs/install.md, Upgrade)"
     return
   fi
   # The first upgrade to a version with ids may have been interrupted.
   [ -n "$installation_id" ] || [ -z "$installations" ] || is_new || installation_id=$annotation
   difference=$(describe_difference "$installations")
   [ -z "$difference" ] || $is_restored ||
-    add_problem "$difference" "kubectl config use-context CONTEXT; if this is the cluster of $cluster, restored or rebuilt: ./deploy.sh --restored $cluster (docs/backups.md)$(suggest_destroy)"
+    add_problem "$difference" "kubectl config use-context CONTEXT; if this is the cluster of $cluster, restored or rebuilt: $command --restored $cluster (docs/backups.md)$(suggest_destroy)"
   # Chosen here, because the cluster needs it before the functions do.
   [ -n "$installation_id" ] || installation_id=$(od -An -N16 -tx1 /dev/urandom | tr -d ' \n')
   export TF_VAR_installation_id=$installation_id TF_VAR_cluster_identity="$uid $addresses"
+}
+
+# The relay's settings in the cluster name the installation that it belongs to.
+list_installations() {
+  kubectl --namespace=tpu-functions get configmaps --selector=app.kubernetes.io/component=relay \
+    --output=jsonpath='{range .items[*]}{.data.PUBSUB_PROJECT}/{.data.TOPIC_PREFIX}{"\n"}{end}' | sed '/^\//d' | sort -u
 }
 
 # Sets uid, annotation and addresses: API servers publish theirs (assumed, not seen on GKE).

@@ -200,7 +200,7 @@ locals {
       reducer  = "REDUCE_SUM"
       group_by = null
       runbook  = "the-cluster-is-another-installations"
-      advice   = "Nothing is created, changed or deleted on Google Cloud; each TPUNodeGroup says so. If the cluster was restored from a backup: `./deploy.sh --restored CLUSTER`. If it is a copy, its slices are the original's. The line names both ids: `gcloud logging read 'jsonPayload.decision=\"OtherInstallation\" AND resource.labels.service_name:sweep' --project=${var.project_id} --freshness=1h --limit=1 --format='value(jsonPayload.note)'`."
+      advice   = "Nothing is created, changed or deleted on Google Cloud; each TPUNodeGroup says so. If the cluster was restored from a backup: `./deploy.sh --dir DIR --restored CLUSTER`. If it is a copy, its slices are the original's. The line names both ids: `gcloud logging read 'jsonPayload.decision=\"OtherInstallation\" AND resource.labels.service_name:sweep' --project=${var.project_id} --freshness=1h --limit=1 --format='value(jsonPayload.note)'`."
     }
   }
 }

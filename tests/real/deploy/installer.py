@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from local.control_plane.plane import ControlPlane
+from local.tests.real_parts import miss
 from tests.real.deploy.outputs import KUBECONFIGS, PROJECT, Outputs
 from tests.support.chart import HELM
 
@@ -26,6 +27,7 @@ TOKEN = "ya29.a-secret-access-token"
 APIS = ("cloudresourcemanager", "compute", "iam", "serviceusage")
 DIGEST = f"sha256:{'0123456789abcdef' * 4}"
 """The digest of the built images."""
+LOCAL_STATE = 'terraform {\n  backend "local" {}\n}\n'
 ELSEWHERE = {
     "installation_id": "0123456789abcdef0123456789abcdef",
     "cluster_identity": "11111111-2222-3333-4444-555555555555 10.128.0.2",
@@ -107,9 +109,11 @@ class Settings:
 
 @dataclass
 class Installer:
-    """A separate checkout for one cluster."""
+    """A separate checkout, and a folder of settings, for one cluster."""
 
     tree: Path
+    folder: Path
+    """The folder of ``--dir``, which outputs show as DIR."""
     plane: ControlPlane
     permissions_url: str
     outputs: Outputs
@@ -134,8 +138,12 @@ class Installer:
 
     def run(self, *arguments: str, answer: str = "", path: str | None = None) -> Ran:
         """Run deploy.sh; ``answer`` is typed in."""
-        flags = ["--nodes-pull"] if self.nodes_pull else []
-        return self._run(["./deploy.sh", *flags, *arguments], answer, path)
+        flags = ["--dir", str(self.folder), *(["--nodes-pull"] if self.nodes_pull else [])]
+        return self.run_as_given(*flags, *arguments, answer=answer, path=path)
+
+    def run_as_given(self, *arguments: str, answer: str = "", path: str | None = None) -> Ran:
+        """Run deploy.sh with these arguments only."""
+        return self._run(["./deploy.sh", *arguments], answer, path)
 
     def run_shell(self, text: str) -> Ran:
         """Run the commands of a page."""
@@ -204,7 +212,10 @@ class Installer:
             timeout=240,
         )
         assert TOKEN not in done.stdout
-        return Ran(done.returncode, done.stdout, calls.read_text().splitlines())
+        output, called = (
+            text.replace(str(self.folder), "DIR") for text in (done.stdout, calls.read_text())
+        )
+        return Ran(done.returncode, output, called.splitlines())
 
 
 @contextmanager
@@ -216,7 +227,10 @@ def installer(
     for part in ("infra", "relay", "shared"):
         shutil.copytree(ROOT / part, tree / part)
     shutil.copy(ROOT / "deploy.sh", tree)
-    (tree / "infra" / "terraform" / "prod.tfvars").write_text(f'project_id = "{PROJECT}"\n')
+    settings = directory / "settings"
+    settings.mkdir()
+    (settings / "prod.tfvars").write_text(f'project_id = "{PROJECT}"\n')
+    (settings / "backend.tf").write_text(LOCAL_STATE)
     (tree / "bin").mkdir()
     (tree / "secrets").mkdir()
     script = (Path(__file__).parent / "stand_in.py").read_text()
@@ -225,7 +239,7 @@ def installer(
     for name in ("docker", "gcloud", "helm", "kubectl", "sleep", "terraform"):
         (tree / "bin" / name).write_text(script)
         (tree / "bin" / name).chmod(0o755)
-    made = Installer(tree, plane, "", outputs)
+    made = Installer(tree, settings, plane, "", outputs)
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
@@ -251,6 +265,22 @@ def installer(
     finally:
         server.shutdown()
         server.server_close()
+
+
+@contextmanager
+def with_terraform(folder: Path, plane: ControlPlane) -> Iterator[Installer]:
+    """deploy.sh with the real Terraform, and of the module only the variables and the identity."""
+    program = shutil.which("terraform")
+    if program is None:
+        miss("there is no terraform here")
+    with installer(folder, plane) as made:
+        for path in (made.tree / "infra" / "terraform").glob("*.tf"):
+            if path.name not in ("variables.tf", "identity.tf"):
+                path.unlink()
+        (made.tree / "bin" / "terraform").unlink()
+        (made.tree / "bin" / "terraform").symlink_to(program)
+        made.gcloud = [("secrets versions list", "1", 0)]
+        yield made
 
 
 @contextmanager

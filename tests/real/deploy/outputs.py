@@ -52,7 +52,7 @@ class Outputs:
 
 
 def _values(users: Mapping[str, str], slices: Mapping[str, str] = _NO_SLICES, **more: Any) -> str:
-    """Return ``infra/values/CLUSTER.deployed.yaml`` without the images."""
+    """Return ``DIR/CLUSTER.deployed.yaml`` without the images."""
     values = {
         "project": PROJECT,
         "topicPrefix": "tpu-functions-",

@@ -41,10 +41,9 @@ from version import VERSION
 ROLLED_OUT = ("rollout status", "successfully rolled out", 0)
 """For a cluster whose Node has sent no heartbeats, so that its Pods are no longer ready."""
 GRANT = "gcloud projects add-iam-policy-binding my-gcp-project --member=user:me@example.com"
-VALUES = "infra/values"
 GONE = (
     "; if the cluster no longer exists, or never had tpu-functions: terraform -chdir=infra/terraform "
-    "destroy -var-file=prod.tfvars (docs/install.md, A cluster that is gone)"
+    "destroy -var-file=DIR/prod.tfvars (docs/install.md, A cluster that is gone)"
 )
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("deploy")]
 
@@ -86,7 +85,7 @@ def shared_installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[In
 def installed(tmp_path: Path, shared_installation: Installer) -> Iterator[Installer]:
     """deploy.sh for an installation that several tests share, because they do not change it."""
     with installer(tmp_path, shared_installation.plane) as made:
-        shutil.copytree(shared_installation.tree / VALUES, made.tree / VALUES, dirs_exist_ok=True)
+        shutil.copytree(shared_installation.folder, made.folder, dirs_exist_ok=True)
         shutil.copy(shared_installation.tree / "state", made.tree)
         made.terraform = [HAS_STATE]
         yield made
@@ -227,8 +226,7 @@ def test_images_are_named_by_tag_or_digest(
 
 def write_user_values(deploy: Installer, **values: Any) -> None:
     """Write the user's values of the cluster."""
-    (deploy.tree / VALUES).mkdir(exist_ok=True)
-    (deploy.tree / VALUES / "prod.yaml").write_text(json.dumps(values))
+    (deploy.folder / "prod.yaml").write_text(json.dumps(values))
 
 
 def test_a_release_is_installed_with_its_own_images(installed: Installer) -> None:
@@ -318,7 +316,7 @@ def test_all_pods_use_the_pull_secret(deploy: Installer) -> None:
             "",
             "Unschedulable",
             "no Node can run its Pod. If all Nodes are control planes or TPU VMs, set "
-            "pods.onControlPlane: true in infra/values/prod.yaml",
+            "pods.onControlPlane: true in DIR/prod.yaml",
             id="no Node",
         ),
     ],
@@ -351,7 +349,7 @@ def test_a_dry_run_changes_nothing(read_only: Installer) -> None:
     assert ran.changing_calls() == []
     assert any("plan -input=false" in call for call in ran.calls)
     assert "the chart would be installed with values from Terraform's outputs" in ran.output
-    assert [path.name for path in (read_only.tree / VALUES).iterdir()] == ["example.yaml"]
+    assert {path.name for path in read_only.folder.iterdir()} == {"backend.tf", "prod.tfvars"}
 
 
 def test_all_problems_are_reported_together_with_their_solutions(read_only: Installer) -> None:
@@ -448,7 +446,7 @@ FAILED: dict[str, tuple[list[str], dict[str, Any], str]] = {
 """),
     "terraform init fails": ([], {"terraform": [("init", "Initializing ...\n\nError: Failed to install provider\n\ncould not connect\nmore\nraw", 1)]}, """1 problem(s); nothing was changed
 
-  - terraform init failed: Error: Failed to install provider could not connect more raw \n      terraform -chdir=infra/terraform init shows the whole error
+  - terraform init failed: Error: Failed to install provider could not connect more raw \n      terraform -chdir=infra/terraform init shows the whole error; DIR/backend.tf says where the state is, and how to create its bucket
 """),
     "--destroy: the cluster does not answer": (["--destroy", "--yes"], {"kubectl": [("get --raw /version", "Unable to connect to the server: EOF", 1)]}, """1 problem(s); nothing was changed
 
@@ -679,7 +677,7 @@ def test_the_scripts_use_no_feature_newer_than_bash_3_2_of_macos(read_only: Inst
         r"\$\{[#!]?\w+\[|\w\+?=\(|read -\w*a|mapfile|readarray|(?:declare|local) -"
         r"|\$\{\w+(?:,|\^|@)|&>>|\|&"
     )
-    for script in ("deploy.sh", "infra/preflight.sh"):
+    for script in ("deploy.sh", "infra/preflight.sh", "infra/settings.sh"):
         assert re.findall(newer, (read_only.tree / script).read_text()) == []
 
 
@@ -728,7 +726,6 @@ def test_a_helm_that_could_not_install_is_reported_before_anything_is_changed(
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        ([], "name the cluster: ./deploy.sh CLUSTER, with settings in infra/terraform/CLUSTER.tfvars"),
         (["--force", "prod"], "unknown option --force; see ./deploy.sh --help"),
         (["prod", "test"], "one cluster at a time, not prod and test"),
         (["../prod"], "CLUSTER must be lower-case letters, digits and hyphens, not ../prod"),
@@ -792,7 +789,7 @@ def test_a_folder_without_the_state_of_the_installation_is_rejected(
     assert ran.output.partition("deploy.sh: ")[2] == (
         "1 problem(s); nothing was changed\n"
         "\n  - context tests has the installation, but Terraform has no state of prod here\n"
-        "      run it where the state is, or copy backend.tf or terraform.tfstate.d from there "
+        "      correct DIR/backend.tf, or copy it, or terraform.tfstate.d, from where the state is "
         "(docs/install.md, Upgrade)\n"
     )
     assert ran.changing_calls() == []
@@ -802,7 +799,7 @@ NO_STATE = ("state list", "", 0)
 """Terraform's state is empty, as after ``destroy``."""
 FORBIDDEN = 'Error from server (Forbidden): User "me" cannot get'
 OTHER = ELSEWHERE["installation_id"]
-OUT = "; if this is the cluster of prod, restored or rebuilt: ./deploy.sh --restored prod (docs/backups.md)"
+OUT = "; if this is the cluster of prod, restored or rebuilt: ./deploy.sh --dir DIR --restored prod (docs/backups.md)"
 IDENTITY = "it cannot be checked which cluster context tests is: "
 READ = "kubectl get namespace kube-system --output=yaml; kubectl --namespace=default get endpointslices kubernetes"
 ANSWERS = {
@@ -811,7 +808,7 @@ ANSWERS = {
     "no state of the installation": ({}, [], [NO_STATE], "the cluster of context tests belongs to installation ID, but prod is not installed yet", OUT),
     "a copy of the cluster": ({"cluster_identity": "UID 10.128.0.2 10.128.0.3"}, [("get endpointslices", "10.99.0.2", 0)], [HAS_STATE], "the cluster of context tests may be a copy of that of prod: its API server has the address 10.99.0.2, not 10.128.0.2 10.128.0.3", OUT),
     "an empty cluster and an old state": ({}, [("get namespace kube-system", "UID|", 0), ("get configmaps", "", 0)], [OLD_STATE], "context tests has no installation, but Terraform has 2 resource(s) of prod", OUT),
-    "the state of another project": ({}, [], [("output -json relay_settings", '{"PUBSUB_PROJECT":"other-project","TOPIC_PREFIX":"research-"}', 0), HAS_STATE], "infra/terraform/prod.tfvars is project my-gcp-project with prefix tpu-functions-, but Terraform's state of prod is project other-project with prefix research-", "restore project_id and name_prefix; an installation with others needs another name than prod"),
+    "the state of another project": ({}, [], [("output -json relay_settings", '{"PUBSUB_PROJECT":"other-project","TOPIC_PREFIX":"research-"}', 0), HAS_STATE], "DIR/prod.tfvars is project my-gcp-project with prefix tpu-functions-, but Terraform's state of prod is project other-project with prefix research-", "restore project_id and name_prefix; an installation with others needs another name than prod"),
     "Namespace kube-system is forbidden": ({}, [("get namespace kube-system", f"{FORBIDDEN} namespaces", 1)], [HAS_STATE], f"{IDENTITY}{FORBIDDEN} namespaces", READ),
     "Namespace kube-system has no uid": ({}, [("get namespace kube-system", "|ID", 0)], [HAS_STATE], f"{IDENTITY}Namespace kube-system has no uid", READ),
     "EndpointSlices are forbidden": ({}, [("get endpointslices", f"{FORBIDDEN} endpointslices", 1)], [HAS_STATE], f"{IDENTITY}{FORBIDDEN} endpointslices", READ),
@@ -854,7 +851,7 @@ def test_nothing_is_changed_if_cluster_state_and_settings_are_not_of_one_install
 @pytest.mark.parametrize(
     "output, code, problem, solution",
     [
-        ("tpu-functions-label-node@my-gcp-project.iam.gserviceaccount.com", 0, "has another installation with prefix tpu-functions: tpu-functions-label-node@my-gcp-project.iam.gserviceaccount.com is not in Terraform's state of prod", "set another name_prefix in infra/terraform/prod.tfvars; or run it where the state of that installation is (docs/install.md, Upgrade)"),
+        ("tpu-functions-label-node@my-gcp-project.iam.gserviceaccount.com", 0, "has another installation with prefix tpu-functions: tpu-functions-label-node@my-gcp-project.iam.gserviceaccount.com is not in Terraform's state of prod", "set another name_prefix in DIR/prod.tfvars; or run it where the state of that installation is (docs/install.md, Upgrade)"),
         ("ERROR: PERMISSION_DENIED", 1, ": it cannot be checked whether another installation has the prefix tpu-functions: ERROR: PERMISSION_DENIED", f"{GRANT} --role=roles/iam.serviceAccountViewer"),
     ],
     ids=["it exists", "it cannot be read"],
@@ -895,7 +892,7 @@ def test_a_restored_cluster_is_recorded_after_a_question(read_only: Installer) -
     ran = read_only.run("--restored", "--destroy", "prod")
     assert (ran.code, ran.output) == (
         1,
-        "deploy.sh: --restored installs: run ./deploy.sh --restored prod first, then --destroy\n",
+        "deploy.sh: --restored installs: run ./deploy.sh --dir DIR --restored prod first, then --destroy\n",
     )
 
 
@@ -912,7 +909,7 @@ def test_a_missing_required_setting_is_reported(read_only: Installer) -> None:
     ran = read_only.run("prod")
     assert ran.code == 1
     assert ran.output.endswith(
-        "deploy.sh: infra/terraform/prod.tfvars: a required setting is missing or misspelled: "
+        "deploy.sh: DIR/prod.tfvars: a required setting is missing or misspelled: "
         "project_id, region, cluster_access and relay_identity are required "
         "(infra/terraform/README.md)\n"
     )
@@ -927,16 +924,14 @@ def test_an_unknown_setting_is_noted(read_only: Installer) -> None:
     read_only.terraform = [("console", output, 0)]
     ran = read_only.run("prod", answer="n\n")
     assert (
-        "\nnote: infra/terraform/prod.tfvars sets nameprefix, which is not a setting: correct its name "
+        "\nnote: DIR/prod.tfvars sets nameprefix, which is not a setting: correct its name "
         "or delete it (infra/terraform/README.md)\n"
     ) in ran.output
 
 
 def test_a_misspelled_cluster_is_reported_with_the_existing_ones(read_only: Installer) -> None:
-    ran = read_only.run("prood")
-    assert (
-        "\n  - infra/terraform/prood.tfvars does not exist; there are settings of: prod\n"
-    ) in ran.output
+    ran = read_only.run("--yes", "prood")
+    assert ("\n  - DIR/prood.tfvars does not exist; there are settings of prod\n") in ran.output
 
 
 def test_destroy_checks_only_the_permissions_that_it_needs(read_only: Installer) -> None:
@@ -973,7 +968,7 @@ def test_a_dry_run_shows_what_the_run_would_change_in_the_cluster(installed: Ins
         ["-", "image:", "example.test/tpu/relay:1"],
         ["+", "image:", "example.test/tpu/relay:2"],
     ]
-    written = (installed.tree / VALUES / "prod.deployed.yaml").read_text()
+    written = (installed.folder / "prod.deployed.yaml").read_text()
     assert 'relay: "example.test/tpu/relay:1"' in written
 
 
@@ -1093,7 +1088,7 @@ def test_destroy_is_rejected_until_no_group_exists_and_can_be_repeated_after_an_
         destroyed = deploy.run("--destroy", "--yes", "prod")
     assert destroyed.code == 0, destroyed.output
     assert destroyed.output.endswith(
-        "\n== Uninstalled. infra/terraform/prod.tfvars and infra/values remain.\n"
+        "\n== Uninstalled. DIR remains.\n"
         "These objects remain in the cluster, because the chart does not have them; "
         "delete what is not needed:\n"
         "ConfigMap default/tpu-guardrails\n"
@@ -1142,15 +1137,15 @@ def test_destroy_is_rejected_while_node_pools_of_jobsets_exist(read_only: Instal
 def test_missing_settings_credentials_and_cluster_are_reported_together(
     read_only: Installer,
 ) -> None:
-    (read_only.tree / "infra" / "terraform" / "prod.tfvars").unlink()
+    (read_only.folder / "prod.tfvars").unlink()
     read_only.gcloud = [("print-access-token", "Reauthentication is needed.", 1)]
     read_only.kubectl = [("get --raw /version", "no route to host", 1)]
-    ran = read_only.run("prod")
+    ran = read_only.run("--yes", "prod")
     assert ran.code == 1
     problems = ran.output.partition("deploy.sh: ")[2].split("\n\n")
     assert [one.splitlines()[0].split(":")[0] for one in problems] == [
         "4 problem(s); nothing was changed",
-        "  - infra/terraform/prod.tfvars does not exist",
+        "  - DIR/prod.tfvars does not exist",
         "  - gcloud has no account",
         "  - Terraform has no credentials",
         "  - the cluster does not answer",
@@ -1158,7 +1153,7 @@ def test_missing_settings_credentials_and_cluster_are_reported_together(
 
 
 def test_a_placeholder_of_the_examples_is_reported(read_only: Installer) -> None:
-    words = "my-gcp-project is the name in the examples; check infra/terraform/prod.tfvars"
+    words = "my-gcp-project is the name in the examples; check DIR/prod.tfvars"
     assert f"note: {words}\n" in read_only.run("--dry-run", "prod").output
     read_only.gcloud = [("projects describe", "not found", 1)]
     ran = read_only.run("--dry-run", "prod")

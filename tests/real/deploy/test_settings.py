@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 from local.control_plane.plane import OwnControlPlane
-from local.tests.real_parts import miss, open_own_control_plane
+from local.tests.real_parts import open_own_control_plane
 from shared.triggers.routes import STEPS
-from tests.real.deploy.installer import Installer, installer
+from tests.real.deploy.installer import Installer, with_terraform
 from tests.real.deploy.outputs import PROJECT
 from tests.terraform.examples import EXAMPLES, read_settings
 
@@ -44,22 +42,6 @@ def plane() -> Iterator[OwnControlPlane]:
         yield started
 
 
-@contextmanager
-def with_terraform(folder: Path, plane: OwnControlPlane) -> Iterator[Installer]:
-    """deploy.sh without providers."""
-    program = shutil.which("terraform")
-    if program is None:
-        miss("there is no terraform here")
-    with installer(folder, plane) as made:
-        for path in (made.tree / "infra" / "terraform").glob("*.tf"):
-            if path.name not in ("variables.tf", "identity.tf"):
-                path.unlink()
-        (made.tree / "bin" / "terraform").unlink()
-        (made.tree / "bin" / "terraform").symlink_to(program)
-        made.gcloud = [("secrets versions list", "1", 0)]
-        yield made
-
-
 @pytest.fixture
 def deploy(tmp_path: Path, plane: OwnControlPlane) -> Iterator[Installer]:
     with with_terraform(tmp_path, plane) as made:
@@ -71,7 +53,7 @@ def write_settings(deploy: Installer, example: str, more: str = "", **changes: s
     text = read_settings(example)
     for before, after in changes.items():
         text = text.replace(before, after)
-    (deploy.tree / "infra" / "terraform" / "prod.tfvars").write_text(text + more)
+    (deploy.folder / "prod.tfvars").write_text(text + more)
 
 
 def test_each_example_has_an_expected_line() -> None:
@@ -117,8 +99,7 @@ def test_a_setting_that_terraform_rejects_is_reported_with_terraforms_error(
     ran = deploy.run("--dry-run", "prod")
     assert ran.code == 1
     assert (
-        "deploy.sh: infra/terraform/prod.tfvars: Terraform rejects it\n"
-        "Error: Invalid value for variable\n"
+        "deploy.sh: DIR/prod.tfvars: Terraform rejects it\nError: Invalid value for variable\n"
     ) in ran.output
     assert "region must be a region such as us-central1, not a zone." in ran.output
     assert ran.changing_calls() == []
@@ -138,7 +119,7 @@ def test_the_placeholders_of_the_examples_are_rejected(
     example: str, message: str, deploy: Installer
 ) -> None:
     copied = (EXAMPLES / example / "cluster.tfvars").read_text()
-    (deploy.tree / "infra" / "terraform" / "prod.tfvars").write_text(copied)
+    (deploy.folder / "prod.tfvars").write_text(copied)
     ran = deploy.run("--dry-run", "prod")
     assert ran.code == 1
     assert message in " ".join(ran.output.split())
@@ -168,7 +149,7 @@ def test_cluster_and_state_are_bound_to_each_other_by_an_id(
             return ran.output
 
         def state() -> list[str]:
-            path = deploy.tree / "infra/terraform/terraform.tfstate.d/prod/terraform.tfstate"
+            path = deploy.folder / "terraform.tfstate.d/prod/terraform.tfstate"
             kept = json.loads(path.read_text())["outputs"]
             return [kept["installation_id"]["value"], *kept["cluster_identity"]["value"].split()]
 
@@ -230,4 +211,4 @@ def test_unreadable_settings_are_reported_with_terraforms_error(deploy: Installe
     write_settings(deploy, "gke", "vpc_egress = {\n")
     ran = deploy.run("--dry-run", "prod")
     assert ran.code == 1
-    assert "deploy.sh: infra/terraform/prod.tfvars: Terraform rejects it\nError: " in ran.output
+    assert "deploy.sh: DIR/prod.tfvars: Terraform rejects it\nError: " in ran.output

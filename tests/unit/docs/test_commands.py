@@ -89,9 +89,9 @@ class Runnable:
 RUNNABLE = (
     Runnable(
         "docs/install.md",
-        "cp infra/terraform/examples",
+        "mkdir -p ../clusters",
         f"mkdir -p infra/terraform && cp -R {ROOT}/infra/terraform/examples infra/terraform",
-        lambda folder: "project_id" in (folder / "infra/terraform/research.tfvars").read_text(),
+        lambda folder: "project_id" in (folder.parent / "clusters/research.tfvars").read_text(),
     ),
     Runnable(
         "docs/supply-chain.md",

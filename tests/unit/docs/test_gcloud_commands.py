@@ -19,6 +19,7 @@ PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("infra/**/*.
 SCRIPTS = [
     ROOT / "deploy.sh",
     ROOT / "infra" / "preflight.sh",
+    ROOT / "infra" / "settings.sh",
     ROOT / "infra" / "terraform" / "outputs.tf",
     *ROOT.glob("infra/*.yaml"),
 ]

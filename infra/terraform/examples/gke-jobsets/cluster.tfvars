@@ -1,4 +1,4 @@
-# The settings of main.tf for deploy.sh: copy this file to infra/terraform/gke-jobsets.tfvars, then run ./deploy.sh gke-jobsets
+# The settings of main.tf for deploy.sh: copy this file to DIR/gke-jobsets.tfvars, then run ./deploy.sh --dir DIR gke-jobsets
 
 project_id = "my-gcp-project"
 region     = "us-central1"

@@ -1,4 +1,4 @@
-# The settings of main.tf for deploy.sh: copy this file to infra/terraform/gke.tfvars, then run ./deploy.sh gke
+# The settings of main.tf for deploy.sh: copy this file to DIR/gke.tfvars, then run ./deploy.sh --dir DIR gke
 
 project_id = "my-gcp-project"
 region     = "us-central1"

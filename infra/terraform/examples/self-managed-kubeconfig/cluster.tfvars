@@ -1,4 +1,4 @@
-# The settings of main.tf for deploy.sh: copy this file to infra/terraform/tpu.tfvars, then run ./deploy.sh tpu
+# The settings of main.tf for deploy.sh: copy this file to DIR/tpu.tfvars, then run ./deploy.sh --dir DIR tpu
 
 project_id = "my-gcp-project"
 region     = "us-central1"

@@ -1,4 +1,4 @@
-# The settings of main.tf for deploy.sh: copy this file to infra/terraform/research.tfvars, then run ./deploy.sh research
+# The settings of main.tf for deploy.sh: copy this file to DIR/research.tfvars, then run ./deploy.sh --dir DIR research
 
 project_id  = "my-gcp-project"
 region      = "us-central1"
