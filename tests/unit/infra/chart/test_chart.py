@@ -141,6 +141,8 @@ def test_the_version_of_the_chart_is_that_of_the_product() -> None:
     assert (chart["version"], str(chart["appVersion"])) == (VERSION, VERSION)
 
 
+ALONE: Manifest = {"slices": {"enabled": False}, "injectEnv": {"enabled": True}}
+"""The webhook without slices."""
 WRONG: tuple[tuple[Manifest, str], ...] = (
     ({"slice": {}}, "at '': additional properties 'slice' not allowed"),
     ({"slices": {"workload": "all"}}, "at '/slices': additional properties 'workload' not allowed"),
@@ -162,6 +164,13 @@ WRONG: tuple[tuple[Manifest, str], ...] = (
     ({"injectEnv": {"enabled": True, "certificate": "secret"}}, "injectEnv.caBundle: it is required with injectEnv.certificate = secret (docs/injection.md)"),
     ({"identity": {"google": {"audience": AUDIENCE, "keySecret": "key"}}}, "identity.google: set audience or keySecret, not both"),
     ({"slices": {"enabled": False}}, "slices.enabled and injectEnv.enabled are both false: there is nothing to install"),
+    ({"guardrails": {"limits": {"strict": "true"}}}, "guardrails.limits need guardrails.enabled: without it nothing is limited"),
+    *(({**ALONE, **values}, f"{name} needs slices.enabled: it has no effect on the webhook") for name, values in (
+        ("guardrails.enabled", {"guardrails": {"enabled": True}}),
+        ("monitoring", {"monitoring": "google"}),
+        ("slices.workloads", {"slices": {"enabled": False, "workloads": "all"}}),
+        ("tokenWriter.enabled", TOKEN_WRITER),
+    )),
 )  # fmt: skip
 
 
@@ -170,6 +179,13 @@ def test_a_wrong_value_is_an_error_that_names_it(values: Manifest, message: str)
     run = template(values)
     assert run.returncode == 1
     assert message in run.stderr
+
+
+@pytest.mark.parametrize("values", [*ALL_VALUES, EXAMPLE])
+def test_helm_has_no_warning_about_the_chart(values: Manifest) -> None:
+    linted = run_helm("lint", "--strict", str(CHART), values={**PROJECT, **values})
+    assert (linted.returncode, linted.stderr) == (0, "")
+    assert "[WARNING]" not in linted.stdout
 
 
 def test_another_namespace_is_an_error() -> None:
@@ -693,12 +709,21 @@ def test_all_webhooks_trust_the_generated_ca_which_has_signed_the_servers_certif
 
 
 def test_the_webhook_can_be_installed_alone_without_a_project() -> None:
-    values = {"project": "", "slices": {"enabled": False}, "injectEnv": {"enabled": True}}
+    values = {"project": "", **ALONE}
     assert {one["kind"] for one in render(values)} == {
         *("Secret", "ServiceAccount", "Service", "Deployment", "PodDisruptionBudget"),
         *("NetworkPolicy", "PriorityClass", "MutatingWebhookConfiguration"),
         *("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"),
     }
+
+
+def test_a_node_can_be_drained_also_if_the_webhook_has_one_replica() -> None:
+    """With ``minAvailable: 1`` the only Pod would never be evicted."""
+    rendered = render(merge_patch(INJECT_ENV, {"injectEnv": {"replicas": 1}}))
+    assert only(rendered, "Deployment", "inject-env")["spec"]["replicas"] == 1
+    budget = only(rendered, "PodDisruptionBudget")["spec"]
+    assert budget.items() >= {"maxUnavailable": 1}.items()
+    assert "minAvailable" not in budget
 
 
 # Network and priority
