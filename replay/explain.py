@@ -57,7 +57,9 @@ MAX_DETAIL = 120
 """The length of a detail that precedes what to do."""
 _SWEPT = ("Swept", "SweptPartly")
 """The sweep's outcomes with which it has served all groups but some, also if its line is a warning."""
-_CHECK = "./deploy.sh --dir DIR CLUSTER checks the path. More: docs/troubleshooting.md#nothing-happens"
+_CHECK = (
+    "./deploy.sh --dir DIR CLUSTER checks the path. More: docs/troubleshooting.md#nothing-happens"
+)
 
 
 @dataclass(frozen=True)

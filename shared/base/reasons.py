@@ -116,9 +116,10 @@ REASONS: dict[Reason, str] = {
     Reason.MANAGED_ELSEWHERE: "tpu-operator manages this group: it has its finalizers or children. "
     "Migrate the group, or leave it to tpu-operator.",
     Reason.OTHER_INSTALLATION: "The cluster is not the one of this installation, so nothing is created, "
-    "changed or deleted on Google Cloud. If it was restored from a backup, run ./deploy.sh --restored "
-    "CLUSTER. If it is a copy, its slices are the original's: delete its groups (remove the finalizers "
-    "by hand) and the annotation, then deploy it with a Terraform state of its own.",
+    "changed or deleted on Google Cloud. If it was restored from a backup, run "
+    "./deploy.sh --dir DIR --restored CLUSTER. If it is a copy, its slices are the original's: "
+    "delete its groups (remove the finalizers by hand) and the annotation, "
+    "then deploy it with a Terraform state of its own.",
     Reason.PAUSED: "The annotation tpu-functions.dev/paused stops creation. Remove it to continue. What "
     "Compute Engine has begun to create is not stopped, nor are its repairs: to stop them, delete the "
     "group.",

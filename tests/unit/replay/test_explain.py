@@ -245,7 +245,8 @@ CAPACITY = (
     "provisioning model or reservation, create a new TPUNodeGroup.",
 )
 NOT_DELIVERED = (
-    "The sweep does not run either: messages do not reach the functions. ./deploy.sh --dir DIR CLUSTER"
+    "The sweep does not run either: messages do not reach the functions. "
+    "./deploy.sh --dir DIR CLUSTER"
 )
 TRIGGERED = "default/training has not been Ready for {} ({}): {} has work and was not triggered."
 RESYNC = "To do it now: kubectl tng resync default/training"
