@@ -63,8 +63,9 @@ class Settings:
     """What slices of workloads are, of `SLICE_PROVIDERS`; empty: workloads get none."""
     suspended_release: timedelta | None = None
     """The slice of a suspended JobSet is released after this time; ``None``: never."""
-    lost_rebuild: timedelta | None = None
-    """A JobSet's slice that has lost a host is replaced after this time; ``None``: never."""
+    lost_rebuild: timedelta | None = timedelta()
+    """A slice that has lost a host is replaced so long after the loss, and not while it may recover by
+    itself; ``None``: never."""
     gke: GkeSettings | None = None
     """The settings of node pools, if slices are node pools."""
 
@@ -105,7 +106,7 @@ def from_environment(environment: Mapping[str, str]) -> Settings:
         join_approval=read_choice(variables, "JOIN_APPROVAL", JoinApproval.APPROVE_JOIN),
         slice_provider=_slice_provider(variables),
         suspended_release=read_minutes(variables, "JOBSET_SUSPENDED_RELEASE_MINUTES"),
-        lost_rebuild=read_minutes(variables, "JOBSET_LOST_REBUILD_MINUTES"),
+        lost_rebuild=read_minutes(variables, "JOBSET_LOST_REBUILD_MINUTES", timedelta()),
         gke=_gke(variables),
     )
     variables.check()

@@ -3,8 +3,9 @@
 from datetime import datetime, timedelta
 
 from functions.label_node.observed_nodes import ObservedNodes
-from shared.base.reasons import VM_LOSSES, Reason, find_advice
+from shared.base.reasons import VM_LOSSES, Reason
 from shared.node_groups.readiness import awaiting_message
+from shared.node_groups.recovery import describe_next, describe_recovery
 from shared.node_groups.status import Status, Type
 
 VISIBLE_AFTER = timedelta(minutes=1)
@@ -26,10 +27,10 @@ def add_condition(observed: ObservedNodes, known: Status, now: datetime) -> Stat
     if gone:
         lost = [entry.why for entry in known.pending if entry.why in VM_LOSSES]
         reason = Reason(lost[0]) if lost else Reason.NODE_LOST
-        others = "The others wait and are billed: d" if gone < counts.desired else "D"
+        others = "The others wait and are billed. " if gone < counts.desired else ""
         message = (
             f"{_NEVER_COMPLETE}{gone} of its {counts.desired} VMs were deleted. Compute Engine does not "
-            f"recreate VMs of a BULK slice. {others}elete the group and apply it again."
+            f"recreate VMs of a BULK slice. {others}{describe_next(observed.group)}"
         )
     elif not observed.has_all_vms and was_reported:
         return known  # only a list of all VMs can refute it
@@ -85,7 +86,9 @@ def _describe_missing(observed: ObservedNodes, known: Status, reason: Reason) ->
         message += f" ({nameless} nodes joined with missing ProviderID)"
     if reason != Reason.AWAITING_NODE_JOIN:
         shown = ", ".join(_with_status(observed, name) for name in names)
-        message += f"; {shown or 'VMs are gone'}. {find_advice(reason)}"
+        message += (
+            f"; {shown or 'VMs are gone'}. {describe_recovery(observed.group, known, reason)}"
+        )
     return message
 
 

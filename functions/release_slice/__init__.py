@@ -11,9 +11,9 @@ Triggers:
 
 `slices.create_or_release.ROWS` decides about each slice, and `slices.kinds` whether it is needed. One
 that is needed no longer gets a release deadline first, and is deleted after it: an owner that is deleted
-and created again under the same name keeps its slices. One that is lost and needed is deleted by the
-setting `Settings.lost_rebuild`, so that provision_slice creates it again: TPUNodeGroups alone, because
-GKE does not tell since when the Nodes of a node pool are lost.
+and created again under the same name keeps its slices. One that is needed, and is lost for longer than
+Compute Engine may take to restore it, is deleted, so that provision_slice creates it again
+(`Settings.lost_rebuild`): TPUNodeGroups alone, because GKE repairs node pools itself.
 """
 
 from dataclasses import replace

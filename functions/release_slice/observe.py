@@ -72,7 +72,7 @@ class ObservedSlice:
             phase=create_or_release.find_phase(existing),
             deadline=create_or_release.Deadline.REFUSED if self.refusal else deadline,
             is_in_use=bool(self.users),
-            is_rebuild_due=bool(rebuild and since is not None and now - since >= rebuild),
+            is_rebuild_due=rebuild is not None and since is not None and now - since >= rebuild,
         )
         return create_or_release.find_row(situation)
 

@@ -14,7 +14,7 @@ locals {
     {
       JOBSET_PROVIDER                  = var.jobset_provider
       JOBSET_SUSPENDED_RELEASE_MINUTES = tostring(var.jobset_suspended_release_minutes)
-      JOBSET_LOST_REBUILD_MINUTES      = tostring(var.jobset_lost_rebuild_minutes)
+      JOBSET_LOST_REBUILD_MINUTES      = var.jobset_lost_rebuild_minutes == null ? "" : tostring(var.jobset_lost_rebuild_minutes)
     },
     [
       for pools in local.node_pools : {

@@ -379,14 +379,13 @@ variable "jobset_suspended_release_minutes" {
 }
 
 variable "jobset_lost_rebuild_minutes" {
-  description = "Minutes until a JobSet's slice that has lost a host is replaced. 0: never."
+  description = "Minutes from the loss of a host until the workload's slice is replaced, but not before Compute Engine may have restored it (Spot VMs: never, others: 30 minutes). null: as soon as it may not any more. 0: never."
   type        = number
-  default     = 0
-  nullable    = false
+  default     = null
 
   validation {
-    condition     = var.jobset_lost_rebuild_minutes >= 0 && floor(var.jobset_lost_rebuild_minutes) == var.jobset_lost_rebuild_minutes
-    error_message = "jobset_lost_rebuild_minutes must be a whole number of minutes, or 0 for never."
+    condition     = try(var.jobset_lost_rebuild_minutes >= 0 && floor(var.jobset_lost_rebuild_minutes) == var.jobset_lost_rebuild_minutes, var.jobset_lost_rebuild_minutes == null)
+    error_message = "jobset_lost_rebuild_minutes must be a whole number of minutes, 0 for never, or null."
   }
 }
 

@@ -206,8 +206,12 @@ class Members:
         )
         del self.errors[:-_REMEMBERED_ERRORS]
 
-    def vm_paused(self, instance: Instance) -> None:  # noqa: ARG002 - it restarts by itself
-        """Handle a VM that will be restarted."""
+    def vm_paused(self, instance: Instance) -> None:
+        """Handle a VM that will be restarted, in BULK mode together with the others."""
+        others = [one.instance for one in self if one.instance is not instance]
+        for other in others if self._group.is_bulk else ():
+            if other is not None and other.status == "RUNNING":
+                other.lose_host("compute.instances.instanceManagerHaltForRestart")
         self._on_change()
 
     def vm_down(self, instance: Instance) -> None:

@@ -96,8 +96,12 @@ def read_number(variables: Variables, name: str, default: int, allowed: range, m
     return int(text)
 
 
-def read_minutes(variables: Variables, name: str) -> timedelta | None:
+def read_minutes(
+    variables: Variables, name: str, default: timedelta | None = None
+) -> timedelta | None:
     """A time in whole minutes; ``None`` for 0, which means never."""
+    if not variables.get(name):
+        return default
     meaning = "a whole number of minutes, or 0 for never"
     return timedelta(minutes=read_number(variables, name, 0, range(10**6), meaning)) or None
 

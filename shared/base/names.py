@@ -48,6 +48,9 @@ JobSets use it as the key of their exclusive topology."""
 WORKLOAD_LABEL = "slices.tpu-functions.dev/workload"
 """On the Nodes of slices that a ProvisioningRequest asks for: `slices.units.Unit.workload_key`."""
 
+UNIT_KIND_LABEL = "tpu-functions.dev/unit-kind"
+"""On a TPUNodeGroup: the kind of the unit that it was created for; absent for a JobSet's Job."""
+
 JOBSET_GROUP = "jobset.x-k8s.io"
 JOBSET_VERSION = "v1alpha2"
 JOBSET_PLURAL = "jobsets"

@@ -19,12 +19,14 @@ from shared.base.names import (
     GROUP_LABEL,
     GROUP_NAME_LABEL,
     GROUP_NAMESPACE_LABEL,
+    JOBSET_KIND,
     JOBSET_LABEL,
     PAUSED_ANNOTATION,
     POOL_LABEL,
     RESOURCE_NAME_LABEL,
     THEIR_FINALIZER_PREFIX,
     TOPOLOGY_LABEL,
+    UNIT_KIND_LABEL,
 )
 from shared.base.slice_names import (
     JOB_KEY_SELECTOR,
@@ -155,6 +157,14 @@ class GroupObject:
     @property
     def key(self) -> str:
         return f"{self.namespace}/{self.name}"
+
+    @property
+    def workload(self) -> str:
+        """The owner of the unit for which provision_slice has created the group, by its labels; empty
+        for a group of a user. For messages and validation only: users can write labels."""
+        owner, metadata = self.labels.get(JOBSET_LABEL, ""), read_mapping(self.raw, "metadata")
+        unit = self.labels.get(JOB_LABEL) or read_texts(metadata, "annotations").get(JOB_LABEL)
+        return f"{self.labels.get(UNIT_KIND_LABEL, JOBSET_KIND)} {owner}" if owner and unit else ""
 
     @property
     def has_finalizer(self) -> bool:

@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from shared.base.reasons import Reason, find_advice
 from shared.base.timestamps import render_time
 from shared.node_groups.node_group import AnyGroup, NodeGroup, UnreadableGroup
+from shared.node_groups.recovery import describe_recovery
 from shared.node_groups.status import (
     MAX_MESSAGE,
     MIG,
@@ -173,7 +174,7 @@ def _check_nodes(_: AnyGroup, status: Status) -> Readiness | None:
     return _unless_true(joined)
 
 
-def _check_pending(_: AnyGroup, status: Status) -> Readiness | None:
+def _check_pending(group: AnyGroup, status: Status) -> Readiness | None:
     if status.counts.ready >= status.counts.desired:
         return None
     reason = next((entry.why for entry in status.pending), Reason.NODE_NOT_READY)
@@ -186,7 +187,8 @@ def _check_pending(_: AnyGroup, status: Status) -> Readiness | None:
     if reason == Reason.NODE_NOT_READY and status.completed_at is not None and status.pending:
         reported = max(one.since for one in status.pending if one.why == reason)
         text += f", or are counted from {render_time(reported + READY_AGAIN_AFTER)} on"
-    return Readiness(False, reason, f"{text}: {names}. {find_advice(reason)}".rstrip())
+    advice = describe_recovery(group, status, reason)
+    return Readiness(False, reason, f"{text}: {names}. {advice}".rstrip())
 
 
 def _check_interconnect(group: AnyGroup, status: Status) -> Readiness | None:

@@ -83,7 +83,7 @@ class SliceAction(StrEnum):
 
 VARYING = re.compile(
     r"\b[0-9]+(?:[.][0-9]+)?s\b|\b(?:gke|operation)-[a-z0-9-]+|\b[0-9]+ minutes?\b"
-    r"|\bhas [0-9]+ slices? with [0-9]+ chips?\b|\bafter [0-9]{4}-[0-9:TZ-]+"
+    r"|\bhas [0-9]+ slices? with [0-9]+ chips?\b|\b(?:after|at|by) [0-9]{4}-[0-9:TZ-]+"
     r"|; the last slices of this class waited .*"
 )
 """The parts of messages that differ in repetitions: durations, names of GKE's VMs and operations, what

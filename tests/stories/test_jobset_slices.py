@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from local import gce
 from local.cloud.simulation import Options
 from local.jobsets import Controller
 from shared.frame.step import handle
@@ -361,7 +362,7 @@ def spot_slice(settings: dict[str, Any] | None = None) -> Harness:
 
 
 def test_a_slice_that_has_lost_a_host_is_reported_once() -> None:
-    harness = spot_slice()
+    harness = spot_slice({"lost_rebuild": None})
     before = uid(harness)
     preempt_one(harness)
     until_reported(harness, "does not recover by itself")
@@ -374,13 +375,47 @@ def test_a_slice_that_has_lost_a_host_is_reported_once() -> None:
     )
 
 
-def test_a_slice_that_has_lost_a_host_is_recreated_if_configured() -> None:
-    harness = spot_slice({"lost_rebuild": 10 * MINUTE})
+@pytest.mark.parametrize("settings", [{}, {"lost_rebuild": 10 * MINUTE}], ids=["default", "later"])
+def test_a_slice_that_has_lost_a_spot_host_is_created_again(settings: dict[str, Any]) -> None:
+    harness = spot_slice(settings)
     before = uid(harness)
     preempt_one(harness)
+    harness.run_for(4 * MINUTE)
+    found = harness.group(NAME)
+    kept = found is not None and found["metadata"]["uid"] == before
+    assert kept is bool(settings)
     until_reported(harness, "TPUNodeGroupDeletionStarted")
     until(harness, lambda: harness.group(NAME) is not None and uid(harness) != before)
     until_running(harness)
+    (line,) = [one for one in reported_events(harness) if "DeletionStarted" in one]
+    assert line.endswith(
+        "Compute Engine does not restart Spot VMs of a slice. tpu-functions creates it again for JobSet "
+        f"{JOBSET}, as long as its Pods need it (jobset_lost_rebuild_minutes)."
+    )
+
+
+@pytest.mark.parametrize("restart_minutes", [1, 25, 45])
+def test_a_slice_that_compute_engine_restarts_is_replaced_only_after_half_an_hour(
+    restart_minutes: int,
+) -> None:
+    seconds = restart_minutes * 60.0
+    timings = gce.Timings(automatic_restart_after_s=(seconds, seconds))
+    harness = new_harness(options=replace(helpers.with_heartbeats(), gce=timings))
+    harness.jobsets.behaviour = RUNS_FOREVER
+    post(harness)
+    until_running(harness)
+    before = uid(harness)
+    harness.simulation.gce.faults.host_error(helpers.vms(harness)[0])
+    harness.run_for(29 * MINUTE)
+    assert uid(harness) == before
+    if restart_minutes > 30:
+        until(harness, lambda: harness.group(NAME) is not None and uid(harness) != before)
+    else:
+        harness.run_for(HOUR)
+        assert uid(harness) == before
+    until_running(harness)
+    assert harness.is_ready(NAME)
+    assert harness.operations["instanceGroupManagers.insert"] == 1 + (restart_minutes > 30)
 
 
 @pytest.mark.conformance("state-error-and-matches")

@@ -326,10 +326,9 @@ def test_a_preempted_slice_is_created_again_for_what_comes_back(kind: str) -> No
     """A Pod of its own does not come back: its slice is released. (GKE repairs its pools itself.) The
     Pods of a group keep their names, and those on Nodes that stay without a kubelet do not end: only the
     rebuild of lost slices helps."""
-    rebuild = 10 * MINUTE if kind == "LeaderWorkerSet" else None
     options = helpers.with_heartbeats()
     options = Options(workloads=True, agents=options.agents)
-    life = Life(kind, TPU_NODE_GROUP, options=options, lost_rebuild=rebuild)
+    life = Life(kind, TPU_NODE_GROUP, options=options)
     life.allow_restarts()
     make_spot(life)
     life.apply()
@@ -380,7 +379,7 @@ def test_a_slice_that_has_lost_one_host_is_reported_once_and_leaves_nothing_when
     kind: str, first: bool
 ) -> None:
     """The Pod on the dead Node does not end. The worker of a leader there is deleted only after it."""
-    life = lose_a_host(kind, first=first)
+    life = lose_a_host(kind, first=first, lost_rebuild=None)
     before = life.slices()
     life.harness.run_for(HOUR)
     assert life.slices() == before

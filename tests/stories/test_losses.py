@@ -40,6 +40,13 @@ def node_lists(harness: Harness) -> int:
     return harness.simulation.kube.calls.count(user=user, resource="nodes", verb="list")
 
 
+def loss_time(harness: Harness) -> str:
+    """When the last VM was lost, by the status."""
+    group = harness.group(NAME)
+    assert group is not None
+    return max(str(one["since"]) for one in group["status"]["pending"])
+
+
 # VMs that Compute Engine stops
 
 
@@ -49,7 +56,10 @@ def test_a_preempted_vm_of_a_slice_is_named_and_not_recreated() -> None:
     harness.simulation.gce.faults.preempt(lost)
     helpers.until_reason(harness, "Preempted", timeout=2 * MINUTE)
     name = helpers.vm_name(lost)
-    text = f"1 of 2 nodes are not ready: {name}. {REASONS[Reason.PREEMPTED]}"
+    text = (
+        f"1 of 2 nodes are not ready: {name}. Lost at {loss_time(harness)}. Compute Engine does not "
+        "restart Spot VMs of a slice. Delete the group and apply it again."
+    )
     expected = ("False", "Preempted", text)
     assert helpers.condition_of(harness) == expected
     assert helpers.pending(harness) == {name: "Preempted"}
@@ -79,14 +89,22 @@ def test_64_vms_preempted_together_cause_few_writes_and_one_reason() -> None:
     helpers.assert_deleted_completely(harness)
 
 
-def test_a_vm_is_restarted_after_a_host_error_and_needs_no_token() -> None:
+def test_a_slice_is_restarted_as_a_whole_after_a_host_error_and_needs_no_token() -> None:
     harness = Harness(helpers.with_heartbeats())
     lost, _ = ready(harness)
     tokens = harness.simulation.gce.calls.counts()["instances.setMetadata"]
     uids = {node["metadata"]["uid"] for node in helpers.nodes(harness).values()}
     harness.simulation.gce.faults.host_error(lost)
     helpers.until_reason(harness, "Preempted", timeout=2 * MINUTE)
+    since = loss_time(harness)
+    until = render_time(parse_time(since) + 30 * MINUTE)
+    assert helpers.condition_of(harness)[2].endswith(
+        f". Lost at {since}. Compute Engine restarts the VMs of a slice together, except deleted ones. "
+        f"If the slice is not Ready by {until}, delete the group and apply it again."
+    )
     helpers.until_ready(harness, timeout=10 * MINUTE)
+    assert harness.operations["instances.insert"] == 2
+    assert "instances.delete" not in harness.operations
     assert harness.simulation.gce.calls.counts()["instances.setMetadata"] == tokens
     assert {node["metadata"]["uid"] for node in helpers.nodes(harness).values()} == uids
     assert helpers.pending(harness) == {}
@@ -103,6 +121,9 @@ def test_a_vm_deleted_manually_is_recreated_and_admitted_again() -> None:
     harness.simulation.gce.faults.act_as_user("DELETE", lost)
     helpers.until(harness, lambda: not harness.is_ready(NAME), 5 * MINUTE)
     assert helpers.pending(harness) == {helpers.vm_name(lost): "NodeLost"}
+    assert helpers.condition_of(harness)[2].endswith(
+        f"Lost at {loss_time(harness)}. Its managed instance group creates it again. Nothing to do."
+    )
     helpers.until_ready(harness, timeout=10 * MINUTE)
     after = helpers.nodes(harness)
     assert set(after) == set(before)
@@ -272,7 +293,7 @@ def test_a_bulk_slice_that_loses_a_vm_before_completion_reports_that_the_others_
     harness.simulation.gce.faults.act_as_user("DELETE", lost)
     text = (
         "Before the slice was complete, 1 of its 2 VMs were deleted. Compute Engine does not recreate "
-        "VMs of a BULK slice. The others wait and are billed: delete the group and apply it again."
+        "VMs of a BULK slice. The others wait and are billed. Delete the group and apply it again."
     )
     helpers.until_reason(harness, "NodeLost", timeout=15 * MINUTE)
     harness.run_for(HOUR)

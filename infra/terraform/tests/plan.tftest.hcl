@@ -551,7 +551,7 @@ run "jobset_provider_gke" {
       } == {
       JOBSET_PROVIDER                  = "gke"
       JOBSET_SUSPENDED_RELEASE_MINUTES = "5"
-      JOBSET_LOST_REBUILD_MINUTES      = "0"
+      JOBSET_LOST_REBUILD_MINUTES      = ""
       GCP_PROJECT_ID                   = "gke-home"
       GCP_CLUSTER_LOCATION             = "us-east5"
       GCP_CLUSTER                      = "research"

@@ -1,14 +1,12 @@
 """The labels and annotations by which a TPUNodeGroup names its unit: written here, and read here."""
 
 from shared.base.documents import Document, read_mapping, read_text, read_texts
-from shared.base.names import JOBSET_KIND, JOBSET_LABEL
+from shared.base.names import JOBSET_KIND, JOBSET_LABEL, UNIT_KIND_LABEL
 from shared.base.slice_names import JOB_LABEL, slice_name
 from shared.slices.classes import Place, parse_place
 from shared.slices.units import Unit
 
 JOB_KEY_LABEL = "tpu-functions.dev/job-key"
-UNIT_KIND_LABEL = "tpu-functions.dev/unit-kind"
-"""The unit's kind, for selectors; absent for a JobSet's Job. The unit's id has it, too."""
 _MAX_LABEL = 63
 
 

@@ -17,6 +17,7 @@ from shared.base.names import KIND, PAUSED_ANNOTATION
 from shared.base.reasons import ORDER, PROGRESS, VM_LOSSES, Reason, find_advice
 from shared.base.timestamps import find_time, guess_time, render_time
 from shared.base.topology import count_chips
+from shared.node_groups import recovery
 from shared.node_groups.status import CONDITION_OF, MIG, State, Status, Type, parse
 from shared.ports.gce.calls import Gce
 from shared.ports.kubernetes.cluster import Cluster
@@ -37,10 +38,7 @@ from shared.slices.units import Demand, Unit
 
 RELEASE_ANNOTATION = "tpu-functions.dev/release-after"
 LOST_AFTER = timedelta(minutes=10)
-"""A lost host may come back within this time (an automatic restart). Preempted Spot VMs do not."""
-RESTORED_WITHIN = timedelta(minutes=30)
-"""The same after a host error or maintenance: Compute Engine restarts all VMs of a slice together, on
-healthy hosts (tpu/docs/failure-recovery). Google documents no time: this one is a guess."""
+"""A Node that was deleted may be registered again within this time."""
 _NODE_LOSSES = frozenset({Reason.NODE_DELETED, Reason.NODE_JOIN_TIMEOUT})
 """Reasons of a VM that runs without a Node. No MIG repairs it."""
 
@@ -236,13 +234,12 @@ def _is_lost(raw: Mapping[str, Any], since: datetime | None, now: datetime) -> b
     reason = _ready(raw).get("reason")
     if reason == Reason.RESOURCE_LOST:
         return True
-    spec = raw.get("spec") or {}
-    model = (spec.get("instanceConfig") or {}).get("provisioningModel")
-    is_restored = reason == Reason.PREEMPTED and model != "SPOT"
-    is_late = since is not None and now - since >= (RESTORED_WITHIN if is_restored else LOST_AFTER)
     if reason in _NODE_LOSSES:
-        return is_late and _was_complete(raw)
-    is_repaired = spec.get("targetSizePolicyMode") != "BULK" and model != "FLEX_START"
-    if reason not in VM_LOSSES or is_repaired:
+        return since is not None and now - since >= LOST_AFTER and _was_complete(raw)
+    spec = read_mapping(raw, "spec")
+    model = read_text(read_mapping(spec, "instanceConfig"), "provisioningModel")
+    is_bulk = read_text(spec, "targetSizePolicyMode") == "BULK"
+    if reason not in VM_LOSSES or recovery.is_repaired_by_mig(model, is_bulk=is_bulk):
         return False
-    return is_late or (model == "SPOT" and reason == Reason.PREEMPTED)
+    restored = recovery.find_restore_time(model, reason)
+    return not restored or (since is not None and now - since >= restored)

@@ -127,6 +127,10 @@ VALID: dict[str, tuple[dict[str, str], Settings]] = {
             lost_rebuild=timedelta(minutes=10),
         ),
     ),
+    "a lost slice is never replaced": (
+        MINIMAL | {"JOBSET_LOST_REBUILD_MINUTES": "0"},
+        replace(MINIMAL_SETTINGS, lost_rebuild=None),
+    ),
     "another URL of the keys": (
         MINIMAL | PUSHED | {"PUSH_CERTIFICATES_URL": "http://localhost:8080/certs"},
         replace(

@@ -605,8 +605,8 @@ FLEX = group(
     }
 )
 LOST_MESSAGE = (
-    "A VM or Node of the slice is gone, or a VM does not run. Compute Engine repairs an INDIVIDUAL group, "
-    "unless its VMs are flex-start VMs. A BULK slice is not repaired: delete the group and apply it again."
+    "Lost at 2026-11-20T10:00:00Z. Compute Engine restarts the VMs of a slice together, except deleted "
+    "ones. If the slice is not Ready by 2026-11-20T10:30:00Z, delete the group and apply it again."
 )
 RUN_DURATION_MESSAGE = (
     "The VMs have run for the maxRunDuration of the spec or the template and were ended. To run them "
@@ -615,7 +615,7 @@ RUN_DURATION_MESSAGE = (
 DELETED_MESSAGE = (
     "Before the slice was complete, 1 of its 2 VMs were deleted. Compute Engine does not recreate VMs "
     "of a "
-    "BULK slice. The others wait and are billed: delete the group and apply it again."
+    "BULK slice. The others wait and are billed. Delete the group and apply it again."
 )
 TWO_HOURS_AGO = NOW - timedelta(hours=2)
 DELETED = replace(COMPLETE, pending=(Pending(B, Reason.NODE_LOST, NOW),))

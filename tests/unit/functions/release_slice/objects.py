@@ -22,7 +22,8 @@ LOST = replace(
     SLICE, state=SliceState.FAILED, message="Preempted: gone", since=NOW - timedelta(minutes=30)
 )
 DEGRADED = replace(LOST, has_ready_nodes=True)
-SETTINGS = Settings("p", "", frozenset(), Kubeconfig(""), "", timedelta(minutes=15))
+DEFAULTS = Settings("p", "", frozenset(), Kubeconfig(""), "", timedelta(minutes=15))
+SETTINGS = replace(DEFAULTS, lost_rebuild=None)
 REBUILDS = replace(SETTINGS, lost_rebuild=timedelta(minutes=30))
 
 

@@ -45,6 +45,7 @@ from tests.support.jobset_objects import with_condition
 from tests.support.reads import reading_slices
 from tests.unit.functions.release_slice.objects import (
     COMPLETED,
+    DEFAULTS,
     DEGRADED,
     DUE,
     LOST,
@@ -184,6 +185,8 @@ TABLE: dict[str, Case] = {
     "lost": (LOST, RUNNING, SETTINGS, LOSS),
     "lost for 29 of 30 minutes": (replace(LOST, since=NOW - timedelta(minutes=29)), RUNNING, REBUILDS, LOSS),
     "lost for 30 minutes": (LOST, RUNNING, REBUILDS, deleting("Rebuilding", LOST, "Preempted: gone")),
+    "lost a moment ago, by default": (replace(LOST, since=NOW), RUNNING, DEFAULTS, deleting("Rebuilding", replace(LOST, since=NOW), "Preempted: gone")),
+    "it may recover, by default": (replace(LOST, is_self_healing=True), RUNNING, DEFAULTS, NEEDED),
     "lost at an unknown time": (replace(LOST, since=None), RUNNING, REBUILDS, LOSS),
     "self-healing": (SELF_HEALING, RUNNING, REBUILDS, NEEDED),
 }  # fmt: skip

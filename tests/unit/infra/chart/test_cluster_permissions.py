@@ -184,7 +184,7 @@ SCENARIOS: tuple[Callable[[], object], ...] = (
     recreate_a_jobset,
     keep_slices_of_workloads,
     test_jobset_slices.test_a_jobset_that_requests_another_slice_gets_it,
-    test_jobset_slices.test_a_slice_that_has_lost_a_host_is_recreated_if_configured,
+    lambda: test_jobset_slices.test_a_slice_that_has_lost_a_spot_host_is_created_again({}),
     test_jobset_slices.test_the_sweep_without_events_is_enough,
     lambda: test_limits.test_a_slice_that_is_released_is_replaced_by_the_next_within_two_minutes(
         TPU_NODE_GROUP, is_of_class=False

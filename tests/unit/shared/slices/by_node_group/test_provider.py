@@ -10,10 +10,10 @@ import pytest
 
 from shared.base.reasons import Reason, find_advice
 from shared.base.timestamps import render_time
+from shared.node_groups.recovery import RESTORED_WITHIN
 from shared.slices.by_node_group.desired_group import TEMPLATE_HASH_ANNOTATION
 from shared.slices.by_node_group.provider import (
     LOST_AFTER,
-    RESTORED_WITHIN,
     has_outdated_template,
     is_selected,
     read_slice,
@@ -170,12 +170,22 @@ LOSSES: dict[str, tuple[dict[str, Any], datetime, bool]] = {
     ),
     "a host with an error, within the limit": (PREEMPTED, RESTORED - timedelta(seconds=1), True),
     "a host with an error, after the limit": (PREEMPTED, RESTORED, False),
-    "a host that was deleted": (ready("False", Reason.NODE_LOST, **COMPLETE), LATER, False),
+    "a host that was deleted": (ready("False", Reason.NODE_LOST, **COMPLETE), RESTORED, False),
+    "a host that stopped with the others": (
+        ready("False", Reason.NODE_LOST, **COMPLETE),
+        RESTORED - timedelta(seconds=1),
+        True,
+    ),
+    "an expired run duration": (
+        ready("False", Reason.MAX_RUN_DURATION_REACHED, **COMPLETE),
+        MOMENT,
+        False,
+    ),
     "a preempted Spot host": ({**PREEMPTED, **SPOT}, MOMENT, False),
     "a Spot host that was deleted": (
         {**ready("False", Reason.NODE_LOST, **COMPLETE), **SPOT},
-        SOON,
-        True,
+        MOMENT,
+        False,
     ),
     "a lost managed instance group": (
         ready("False", Reason.RESOURCE_LOST, **COMPLETE),
@@ -345,13 +355,14 @@ LATE_LOSSES: dict[str, tuple[Reason, list[Any], datetime]] = {
 
 
 @pytest.mark.parametrize("case", LATE_LOSSES.values(), ids=LATE_LOSSES)
-def test_a_slice_with_a_lost_host_is_self_healing_for_ten_minutes_after_the_loss(
+def test_a_slice_with_a_lost_host_is_self_healing_for_some_time_after_the_loss(
     case: tuple[Reason, list[Any], datetime],
 ) -> None:
     reason, entries, lost_at = case
     change = ready("False", reason, **COMPLETE, pending=entries)
-    assert read(change, lost_at + LOST_AFTER - timedelta(seconds=1)).is_self_healing
-    found = read(change, lost_at + LOST_AFTER)
+    limit = LOST_AFTER if reason is Reason.NODE_DELETED else RESTORED_WITHIN
+    assert read(change, lost_at + limit - timedelta(seconds=1)).is_self_healing
+    found = read(change, lost_at + limit)
     assert not found.is_self_healing
     assert found.since == lost_at, "the time until the rebuild is counted from the loss, too"
 
