@@ -1,18 +1,9 @@
-"""Helm installs, upgrades, takes over, rolls back and uninstalls the chart on a real control plane.
-
-No kubelet runs: a thread runs the command of the uninstallation's check as a process, with a token of
-the Pod's ServiceAccount, and reports its exit code and output as a kubelet would.
-"""
+"""Helm installs, upgrades, takes over, rolls back and uninstalls the chart on a real control plane."""
 
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +13,10 @@ from local.control_plane.plane import OwnControlPlane
 from local.tests.real_parts import open_own_control_plane
 from shared.base.names import FINALIZER
 from tests.real.deploy.installer import simulated_kubelet
+from tests.real.helm_hooks import checks_run, list_left
 from tests.real.inventory import list_everything
-from tests.real.relay.process import write_kubeconfig
 from tests.real.relay.waiting import until
 from tests.support.chart import CHART, MANIFESTS, PROJECT, needs_helm, render, run_helm
-from tests.support.harness import ROOT
 from tests.support.manifests import manifest
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("helm"), needs_helm]
@@ -34,7 +24,6 @@ pytestmark = [pytest.mark.real, pytest.mark.xdist_group("helm"), needs_helm]
 Document = dict[str, Any]
 GROUPS = "/apis/tpu.google.com/v1alpha1/namespaces/default/tpunodegroups"
 RELAY = "/apis/apps/v1/namespaces/tpu-functions/deployments/relay"
-PODS = "/api/v1/namespaces/tpu-functions/pods"
 MERGE_PATCH = "application/merge-patch+json"
 FOR_CRDS = {"customresourcedefinitions", "apiservices", "tpunodegroups"}
 
@@ -54,64 +43,6 @@ def helm(plane: OwnControlPlane, *arguments: str, values: Document | None = None
 def install(plane: OwnControlPlane, values: Document, *flags: str) -> str:
     arguments = ("upgrade", "--install", "tpu-functions", str(CHART), "--create-namespace", *flags)
     return helm(plane, *arguments, values={**PROJECT, **values})
-
-
-@contextmanager
-def checks_run(plane: OwnControlPlane, folder: Path) -> Iterator[list[str]]:
-    """Run the Pods of the uninstallation's check; yields their outputs."""
-    outputs: list[str] = []
-    is_over = threading.Event()
-
-    def run() -> None:
-        seen = set()
-        while not is_over.wait(0.2):
-            _, listed = plane.request(
-                "GET", f"{PODS}?labelSelector=app.kubernetes.io/name=uninstall-check"
-            )
-            for pod in listed["items"]:
-                uid = pod["metadata"]["uid"]
-                if uid in seen or "nodeName" not in pod["spec"]:
-                    continue
-                seen.add(uid)
-                (container,) = pod["spec"]["containers"]
-                token = plane.run_kubectl(
-                    *("create", "token", pod["spec"]["serviceAccountName"], "-n", "tpu-functions")
-                ).stdout.strip()
-                port = int(plane.server.rpartition(":")[2])
-                kubeconfig = write_kubeconfig(plane, folder, port, token)
-                done = subprocess.run(
-                    [sys.executable, *container["command"][1:]],
-                    cwd=ROOT,
-                    env={**os.environ, "KUBECONFIG": str(kubeconfig)},
-                    capture_output=True,
-                    text=True,
-                    check=False,
-                )
-                outputs.append(done.stdout + done.stderr)
-                ended = {"exitCode": done.returncode, "reason": "Completed"}
-                status = {
-                    "phase": "Failed" if done.returncode else "Succeeded",
-                    "containerStatuses": [
-                        {
-                            "name": container["name"],
-                            "image": "x",
-                            "imageID": "x",
-                            "ready": False,
-                            "restartCount": 0,
-                            "state": {"terminated": ended},
-                        }
-                    ],
-                }
-                path = f"{PODS}/{pod['metadata']['name']}/status"
-                plane.request("PATCH", path, {"status": status}, MERGE_PATCH)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    try:
-        yield outputs
-    finally:
-        is_over.set()
-        thread.join()
 
 
 def image_of_the_relay(plane: OwnControlPlane) -> str:
@@ -157,14 +88,7 @@ def test_an_installation_is_upgraded_rolled_back_and_uninstalled_only_without_sl
     crds = (str(MANIFESTS / "base" / "crd.yaml"), str(MANIFESTS / "jobsets" / "class-crd.yaml"))
     plane.run_kubectl("delete", "-f", crds[0], "-f", crds[1])
     plane.run_kubectl("delete", "namespace", "tpu-functions")
-    until(lambda: not _left(plane, before), "nothing is left")
-
-
-def _left(plane: OwnControlPlane, before: set[str]) -> set[str]:
-    short_lived = ("event", "lease", "pod")
-    return {
-        one for one in list_everything(plane) - before if not one.lower().startswith(short_lived)
-    }
+    until(lambda: not list_left(plane, before), "nothing is left")
 
 
 def test_what_kubectl_has_applied_is_taken_over_without_what_the_chart_lacks(

@@ -19,6 +19,7 @@ from tests.terraform import workspace
 from version import VERSION
 
 PAGE = (ROOT / "docs" / "install.md").read_text()
+CHARTS = f"ghcr.io/{release.read_repository().partition('/')[0]}/charts"
 WITHOUT = PAGE[PAGE.index("## Without deploy.sh") :]
 
 
@@ -83,10 +84,14 @@ def test_the_commands_install_the_chart_of_the_release_with_terraforms_values(
     programs.mkdir()
     values = {"project": "my-gcp-project", "slices": {"workloads": "jobsets"}, **WITH_USERS}
     (tmp_path / "values").write_text(yaml.safe_dump(values))
-    release.write_chart(release.Settings(VERSION, "x"), tmp_path)
-    write_program(programs / "curl", "true")
-    write_program(programs / "terraform", f'cat {tmp_path}/"$3"')
-    write_program(programs / "helm", f'shift 3; {HELM} template tpu-functions "$@"')
+    (tmp_path / "installation_id").write_text("0123")
+    chart = release.write_chart(release.Settings(VERSION, "x"), tmp_path)
+    write_program(programs / "kubectl", "true")
+    write_program(programs / "terraform", f'[ "$1" != output ] || cat {tmp_path}/"$3"')
+    # The registry is asked for this version; tests/real/test_release.py has a registry.
+    asked = f'[ "$4" = "oci://{CHARTS}/tpu-functions" ] && [ "$5" = --version={VERSION} ] || exit 9'
+    rendered = f'shift 5; {HELM} template tpu-functions {chart} "$@"'
+    write_program(programs / "helm", f"{asked}; {rendered}")
     (script,) = [one for one in list_blocks("sh") if "helm upgrade --install" in one]
     done = subprocess.run(
         ["sh", "-eu", "-c", script],
