@@ -157,7 +157,7 @@ def test_the_page_names_the_files_that_a_release_has() -> None:
 
 
 def test_the_page_says_that_nothing_is_published_yet() -> None:
-    assert "**Nothing is published until a maintainer pushes a tag**" in PAGE
+    assert "Nothing is published until a maintainer pushes a tag" in PAGE
 
 
 def test_the_page_replaces_the_project_of_the_manifests() -> None:
