@@ -173,7 +173,8 @@ class _Reader:
         refusal = f" refuses ({line['refusal']})" if line.get("refusal") else ""
         place = f"{line['candidate']}{refusal}; " if line.get("candidate") else ""
         counts = "calls: " + ", ".join(f"{_number(calls[key]):.0f} {key}" for key in calls)
-        why = f"{place}{line.get('trigger', 'a message')}{note}"
+        asker = f"ProvisioningRequest {line['request']}; " if line.get("request") else ""
+        why = f"{place}{asker}{line.get('trigger', 'a message')}{note}"
         said = "; ".join(part for part in (why, counts, f"{took.total_seconds():.1f} s") if part)
         is_bad = bool(line.get("left_undone")) or decision in ("Crashed", "Poison", "TryAgain")
         self.spans.append(Span(STEP, step, decision, at - took, at, said, is_bad))

@@ -1,7 +1,7 @@
 """Read the sources of a timeline: a group, its log entries and its Events."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -14,7 +14,8 @@ from replay.dependencies import Dependencies
 from replay.errors import ReplayError
 from replay.output import say
 from replay.timeline import Timeline, read_timeline
-from shared.base.documents import read_mapping
+from shared.base.documents import Document, read_mapping, read_texts
+from shared.base.names import WORKLOAD_LABEL
 from shared.base.timestamps import CLOCKS_DIFFER_BY, guess_time, render_time
 from shared.base.topology import MACHINE_TYPE
 from shared.node_groups import node_group, status
@@ -84,17 +85,21 @@ def build_timeline(
     if created is not None and created < since:
         note("Chip-hours count only VMs that were created in this time range, not earlier ones.")
     known = group.resource_name if group is not None else ""
+    labels = read_texts(read_mapping(raw or {}, "spec"), "nodeLabels")
+    workload = labels.get(WORKLOAD_LABEL, "")
     name = known or f"tng-{request.name[:45].rstrip('-')}-[0-9a-f]{{8}}"
+    asked = f' OR jsonPayload.workload="{workload}"' if workload else ""
     query = (
         f"((\n{from_functions(deps.settings)}\n"
-        f'(jsonPayload.group="{request.key}" OR jsonPayload.slice="{request.name}")\n'
+        f'(jsonPayload.group="{request.key}" OR jsonPayload.slice="{request.name}"{asked})\n'
         f") OR (\n{OF_COMPUTE}\n{about_slice(name)}\n))"
     )
     projects = find_projects(deps.settings) | {deps.settings.pubsub_project}
     entries = read(deps, projects, since, request.until, query)
     uid = group.uid if group is not None else _find_last_uid(entries)
     name = resource_name(cluster_id, request.name, uid) if uid else ""
-    own = [one for one in entries if _is_about(one, name, uid) or _is_try(one, request)]
+    about = (one for one in entries if _is_about(one, name, uid) or _is_try(one, request))
+    own = list(_merge_requests(about, request.name))
     if not own and group is None:
         raise ReplayError(
             f"there is no TPUNodeGroup {request.key}, and Cloud Logging has no entry about one of "
@@ -136,11 +141,27 @@ def _is_about(entry: Mapping[str, Any], name: str, uid: str) -> bool:
 
 
 def _is_try(entry: Mapping[str, Any], request: TimelineRequest) -> bool:
-    """Whether a line says which candidate was asked for the slice of a Pod, or that none was: it may be
-    about an older group of the same name."""
+    """Whether a line is about a ProvisioningRequest, or says which candidate was asked for the slice of
+    a Pod, or that none was: it may be about an older group of the same name."""
     line = read_mapping(entry, "jsonPayload")
-    is_try = "candidate" in line or line.get("decision") == "Exhausted"
-    return is_try and str(line.get("pod")).startswith(f"{request.namespace}/")
+    is_try = {"candidate", "request"} & line.keys() or line.get("decision") == "Exhausted"
+    asker = str(line.get("pod") or line.get("request"))
+    return bool(is_try) and asker.startswith(f"{request.namespace}/")
+
+
+def _merge_requests(entries: Iterable[Document], slice_name: str) -> Iterator[Document]:
+    """The entries without lines that repeat the last decision about a ProvisioningRequest, and without
+    the candidates of its other slices."""
+    decided = dict[str, object]()
+    for entry in entries:
+        line = {**read_mapping(entry, "jsonPayload")}
+        asker, decision = str(line.get("request", "")), line.get("decision")
+        if asker and decided.get(asker) == decision:
+            continue
+        if asker and line.get("slice") != slice_name:
+            line.pop("candidate", None)
+        decided[asker] = decision
+        yield {**entry, "jsonPayload": line} if asker else entry
 
 
 def _find_chips(group: AnyGroup | None, entries: Sequence[Mapping[str, Any]]) -> int:

@@ -87,6 +87,7 @@ def _observe_slices(
             raise UnservableError(f"{PLACE} does not list {name} for {namespace}")
     states = own.read_states(cluster, demands.keys(), kind.Rules(work.now))
     for unit, demand in demands.items():
+        work.facts["workload"] = unit.workload_key
         state = kind.add_opt_out(states[unit])
         if state.need is Need.OPTED_OUT:
             raise UnservableError(f"{unit.kind} {unit.owner} has opted out of slices")

@@ -89,6 +89,7 @@ EMBEDDED_ONLY = frozenset(
         "tests.stories.test_node_pool_ends",
         "tests.stories.test_node_pool_slices",
         "tests.stories.test_older_pools",
+        "tests.stories.test_requests",
         "tests.stories.test_suspended_jobsets",
         "tests.stories.test_turns",
         "tests.stories.test_upgrades",

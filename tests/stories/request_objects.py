@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from local.cloud.simulation import Options
 from shared.base.documents import find_condition
-from tests.stories.jobsets import MERGE
+from tests.faults.jobsets import SETTINGS
+from tests.stories.helpers import MINUTE
+from tests.stories.jobsets import MERGE, OPTIONS, RUNS_FOREVER, until
 from tests.stories.workload_objects import NAMESPACE, PATHS
+from tests.support import jobset_objects
 from tests.support.harness import Harness
 
 CLASS = "slices.tpu-functions.dev"
@@ -15,6 +19,8 @@ KEY = "slices.tpu-functions.dev/workload"
 REQUESTS = f"/apis/autoscaling.x-k8s.io/v1/namespaces/{NAMESPACE}/provisioningrequests"
 TEMPLATES = f"/api/v1/namespaces/{NAMESPACE}/podtemplates"
 WORKLOADS = f"/apis/kueue.x-k8s.io/v1beta2/namespaces/{NAMESPACE}/workloads"
+KINDS = "JobSet, LeaderWorkerSet, Job, Pod, ProvisioningRequest"
+LISTED = f"{NAMESPACE}: {{kinds: [{KINDS}], slices: 8, chips: 64}}"
 
 
 def post(harness: Harness, path: str, manifest: dict[str, Any]) -> dict[str, Any]:
@@ -135,3 +141,57 @@ def end_workload(harness: Harness, workload: dict[str, Any], kind: str) -> None:
     path = f"{WORKLOADS}/{workload['metadata']['name']}"
     change = {"status": {"conditions": [{"type": kind, "status": "True"}]}}
     harness.simulation.admin("PATCH", f"{path}/status", change, **MERGE)
+
+
+def jobset(replicas: int = 1) -> dict[str, Any]:
+    made = jobset_objects.small_jobset(topology="2x4", hosts=2)
+    made["spec"]["replicatedJobs"][0]["replicas"] = replicas
+    return made
+
+
+class RequestHarness(Harness):
+    """ProvisioningRequests are served; the creations of slices are counted."""
+
+    def __init__(self, provider: str, namespaces: str = LISTED) -> None:
+        super().__init__(
+            Options(workloads=True),
+            slices=SETTINGS[provider] | {"suspended_release": 5 * MINUTE},
+        )
+        data = jobset_objects.config_map(namespaces=namespaces)
+        self.simulation.admin("POST", OPTIONS, data)
+        self.jobsets.behaviour = RUNS_FOREVER
+        self.created = 0
+        self.hooks.after = self.note
+
+    def note(self, _step: str, call: str) -> None:
+        self.created += call.startswith("POST ") and call.endswith(("/nodePools", "/tpunodegroups"))
+
+    def queue(
+        self, manifest: dict[str, Any], group: int | None = None, **parameters: str
+    ) -> dict[str, Any]:
+        """Apply a workload that its queue holds, and reserve quota for it."""
+        kept = self.jobsets.controllers
+        if manifest["kind"] == "LeaderWorkerSet":
+            self.jobsets.controllers = frozenset()  # Kueue holds its Pods by a gate
+        else:
+            manifest["spec"]["suspend"] = True
+        self.owner = post(self, PATHS[manifest["kind"]], manifest)
+        self.workload = queue(self, self.owner, group)
+        request(self, pod_sets(self.owner), self.workload, **parameters)
+        self.kept = kept
+        return self.owner
+
+    def until_provisioned(self, name: str = "train-1") -> None:
+        until(self, lambda: is_provisioned(self, name))
+
+    def admit(self) -> None:
+        admit(self, self.owner)
+        self.jobsets.controllers = self.kept
+
+    def end(self) -> None:
+        """Delete the workload: its Workload and its request follow, and nothing is left."""
+        path = PATHS[self.owner["kind"]]
+        self.simulation.admin("DELETE", f"{path}/{self.owner['metadata']['name']}")
+        path = f"{WORKLOADS}/{self.workload['metadata']['name']}"
+        self.simulation.admin("DELETE", path)
+        until(self, lambda: self.leftovers() == [])

@@ -7,14 +7,12 @@ from typing import Any
 
 import pytest
 
-from local.cloud.simulation import Options
 from local.jobsets import Controller, PodBehaviour
 from shared.settings import GKE, TPU_NODE_GROUP
 from tests.faults.jobsets import (
     CANDIDATES,
     FULL,
     RESERVED,
-    SETTINGS,
     count_most,
     limit_zone,
     make_class,
@@ -24,72 +22,16 @@ from tests.faults.jobsets import slices as list_slices
 from tests.stories import request_objects as requests
 from tests.stories import workload_objects as objects
 from tests.stories.helpers import MINUTE
-from tests.stories.jobsets import MERGE, OPTIONS, RUNS_FOREVER, phases, until
+from tests.stories.jobsets import MERGE, OPTIONS, phases, until
+from tests.stories.request_objects import LISTED, RequestHarness, jobset
 from tests.stories.workload_objects import NAMESPACE, PATHS
-from tests.support import jobset_objects
 from tests.support.harness import Harness
 
-KINDS = "JobSet, LeaderWorkerSet, Job, Pod, ProvisioningRequest"
-LISTED = f"{NAMESPACE}: {{kinds: [{KINDS}], slices: 8, chips: 64}}"
 PROVIDERS = pytest.mark.parametrize("provider", [TPU_NODE_GROUP, GKE])
-
-
-class RequestHarness(Harness):
-    """ProvisioningRequests are served; the creations of slices are counted."""
-
-    def __init__(self, provider: str, namespaces: str = LISTED) -> None:
-        super().__init__(
-            Options(workloads=True),
-            slices=SETTINGS[provider] | {"suspended_release": 5 * MINUTE},
-        )
-        data = jobset_objects.config_map(namespaces=namespaces)
-        self.simulation.admin("POST", OPTIONS, data)
-        self.jobsets.behaviour = RUNS_FOREVER
-        self.created = 0
-        self.hooks.after = self.note
-
-    def note(self, _step: str, call: str) -> None:
-        self.created += call.startswith("POST ") and call.endswith(("/nodePools", "/tpunodegroups"))
-
-    def queue(
-        self, manifest: dict[str, Any], group: int | None = None, **parameters: str
-    ) -> dict[str, Any]:
-        """Apply a workload that its queue holds, and reserve quota for it."""
-        kept = self.jobsets.controllers
-        if manifest["kind"] == "LeaderWorkerSet":
-            self.jobsets.controllers = frozenset()  # Kueue holds its Pods by a gate
-        else:
-            manifest["spec"]["suspend"] = True
-        self.owner = requests.post(self, PATHS[manifest["kind"]], manifest)
-        self.workload = requests.queue(self, self.owner, group)
-        requests.request(self, requests.pod_sets(self.owner), self.workload, **parameters)
-        self.kept = kept
-        return self.owner
-
-    def until_provisioned(self, name: str = "train-1") -> None:
-        until(self, lambda: requests.is_provisioned(self, name))
-
-    def admit(self) -> None:
-        requests.admit(self, self.owner)
-        self.jobsets.controllers = self.kept
-
-    def end(self) -> None:
-        """Delete the workload: its Workload and its request follow, and nothing is left."""
-        path = PATHS[self.owner["kind"]]
-        self.simulation.admin("DELETE", f"{path}/{self.owner['metadata']['name']}")
-        path = f"{requests.WORKLOADS}/{self.workload['metadata']['name']}"
-        self.simulation.admin("DELETE", path)
-        until(self, lambda: self.leftovers() == [])
 
 
 def count_slices(harness: Harness) -> int:
     return len(list_slices(harness))
-
-
-def jobset(replicas: int = 1) -> dict[str, Any]:
-    made = jobset_objects.small_jobset(topology="2x4", hosts=2)
-    made["spec"]["replicatedJobs"][0]["replicas"] = replicas
-    return made
 
 
 @PROVIDERS

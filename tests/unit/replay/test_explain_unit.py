@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -30,6 +31,7 @@ from tests.faults.jobsets import (
 from tests.stories import request_objects as requests
 from tests.stories import workload_objects as objects
 from tests.stories.jobsets import NAME, OPTIONS, PODS, apply, are_running, delete, pods, until
+from tests.stories.request_objects import RequestHarness, jobset
 from tests.support import jobset_objects
 from tests.support.builders import merge
 from tests.support.class_specs import CLASSES
@@ -530,3 +532,28 @@ def test_a_request_is_explained_by_its_conditions(
         f"ProvisioningRequest default/train-1 {expected}"
     )
     assert tool.json(*REQUEST)["provisioningrequest"] == "default/train-1"
+
+
+def test_the_timeline_of_a_slice_has_what_its_request_decided() -> None:
+    """Lines that decide the same again are left out, and candidates of the request's other slice."""
+    harness = RequestHarness(TPU_NODE_GROUP)
+    tool = Tool(harness)
+    make_class(harness, giveUpAfter="30s")
+    harness.queue(jobset(2))
+    harness.until_provisioned()
+    said: dict[str, list[tuple[str, str]]] = {}
+    for name, _, _ in slices(harness):
+        moments = tool.json("timeline", f"default/{name}")["moments"]
+        mine = [one for one in moments if one["who"] == "provision_slice"]
+        assert all("ProvisioningRequest default/train-1; " in one["why"] for one in mine)
+        said[name] = [(one["what"], one["why"].partition("Provisioning")[0]) for one in mine]
+    first, last = said.values()
+    assert [what for what, _ in first] == [what for what, _ in last]
+    assert first[0][0] == "Creating"
+    assert first[-1][0] == "Ready"
+    assert all(one != other for one, other in pairwise(what for what, _ in first))
+    asked = [place for _, place in (*first, *last) if place]
+    assert asked[0] == f"{PROJECT}:{FULL}/STANDARD; "
+    assert asked[-1] == f"{PROJECT}:{FREE}/STANDARD; "
+    assert not all(place for _, place in first)
+    assert len(asked) == len([place for _, place in last if place])

@@ -37,6 +37,7 @@ from tests.stories import (
     workload_objects,
 )
 from tests.stories.helpers import HOUR, MINUTE
+from tests.stories.request_objects import jobset
 from tests.support.builders import merge
 from tests.support.harness import Harness
 from tests.support.manifests import manifest
@@ -196,7 +197,7 @@ SCENARIOS: tuple[Callable[[], object], ...] = (
         TPU_NODE_GROUP
     ),
     lambda: test_requests.test_a_workload_gets_its_slices_before_its_pods(
-        test_requests.jobset(), None, 1, 2, TPU_NODE_GROUP
+        jobset(), None, 1, 2, TPU_NODE_GROUP
     ),
     lambda: test_requests.test_the_slice_of_a_completed_job_is_not_made_again_for_a_request(
         TPU_NODE_GROUP
