@@ -6,11 +6,12 @@ from datetime import datetime, timedelta
 
 from functions.provision_slice import decide as slices
 from functions.provision_slice import observe as pods
-from functions.provision_slice import quotas
+from functions.provision_slice import quotas, waiting
 from shared.base.documents import Document, read_mapping, read_mappings
 from shared.base.timestamps import render_time
 from shared.frame.plan import Each, Emit, Plan
 from shared.ports.kubernetes.nodes import parse_node
+from shared.slices import concurrency
 from shared.slices.create_or_release import VARYING
 from shared.slices.kinds import Leader, get_kind, kind
 from shared.slices.limits import PLACE
@@ -27,7 +28,8 @@ EXPIRES_AFTER = timedelta(minutes=10)
 @dataclass(frozen=True)
 class ObservedRequest:
     """A request, with its slices by name. ``error``: why it gets none. ``was_provisioned``: that was
-    reported; slices may have been lost since. ``is_unused``: nobody has used them."""
+    reported; slices may have been lost since. ``is_unused``: nobody has used them. ``slots``: how many
+    slices the provider creates now; ``None``: all."""
 
     source: RequestSource
     was_provisioned: bool = False
@@ -35,6 +37,7 @@ class ObservedRequest:
     ready: frozenset[str] = frozenset()
     error: InputError | None = None
     is_unused: bool = False
+    slots: int | None = None
 
 
 AnyObserved = pods.Observed | ObservedRequest | None
@@ -53,18 +56,29 @@ def observe(work: SliceWork) -> AnyObserved:
     observed = ObservedRequest(source, since is not None)
     try:
         found = dict(_observe_slices(work, source))
+        observed = replace(observed, slices=found, slots=_count_slots(work, found))
     except InputError as error:
-        return replace(observed, error=error)
+        observed = replace(observed, error=error)
     if since is None:
-        ready = frozenset(name for name, one in found.items() if _is_ready(work, one))
-        return replace(observed, slices=found, ready=ready)
-    is_unused = work.now - since >= EXPIRES_AFTER and not kind.find_true(
-        source.workload, ("Admitted",)
-    )
-    if is_unused:
-        users = (list_users(work.cluster, name, work.now, lambda _: True) for name in found)
-        is_unused = not any(users)
-    return replace(observed, slices=found, is_unused=is_unused)
+        ready = frozenset(name for name, one in observed.slices.items() if _is_ready(work, one))
+        return replace(observed, ready=ready)
+    is_late = work.now - since >= EXPIRES_AFTER
+    if source.owner is None or not is_late or kind.find_true(source.workload, ("Admitted",)):
+        return observed
+    named, metadata = [*observed.slices], source.owner["metadata"]
+    if observed.error:  # its slices are billed nevertheless
+        key = source.owner["kind"], metadata["namespace"], metadata["name"]
+        named = [one.name for one in work.provider.list_by_owner(*key)]
+    users = (list_users(work.cluster, name, work.now, lambda _: True) for name in named)
+    return replace(observed, is_unused=not any(users))
+
+
+def _count_slots(work: SliceWork, found: Mapping[str, pods.ObservedPod]) -> int | None:
+    limit = work.provider.concurrency_limit
+    missing = [one for one in found.values() if one.existing is None]
+    if limit is None or len(missing) <= concurrency.MIN_SELECTED:
+        return None
+    return concurrency.count_slots(limit, work.provider.list_all(with_nodes=False))
 
 
 def _observe_slices(
@@ -117,12 +131,18 @@ def decide(observed: AnyObserved, now: datetime) -> Plan:
     if observed.is_unused:  # what is lost is not created again
         return plan_status(observed, {}, now)
     plans = {name: slices.decide(one, now) for name, one in observed.slices.items()}
+    missing = [name for name, one in observed.slices.items() if one.existing is None]
+    for name in missing[observed.slots :] if observed.slots is not None else ():
+        del plans[name]  # the provider would reject it
     status = plan_status(observed, plans, now)
     if status.outcome == "Failed":
         return status
     each = tuple(Each(name, one.first, one.outcome) for name, one in plans.items())
     rest = tuple(action for one in plans.values() for action in one.best_effort)
-    return Plan(status.outcome, each=each, best_effort=rest, if_all_succeeded=status.first)
+    resume = waiting.build_request_message(observed.source.request["metadata"], now)
+    return Plan(
+        status.outcome, each=each, resume=resume, best_effort=rest, if_all_succeeded=status.first
+    )
 
 
 def find_conditions(observed: ObservedRequest, plans: Plans, now: datetime) -> Conditions:

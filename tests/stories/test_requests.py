@@ -25,6 +25,7 @@ from tests.stories.helpers import MINUTE
 from tests.stories.jobsets import MERGE, OPTIONS, phases, until
 from tests.stories.request_objects import LISTED, RequestHarness, jobset
 from tests.stories.workload_objects import NAMESPACE, PATHS
+from tests.support.class_specs import CLASSES
 from tests.support.harness import Harness
 
 PROVIDERS = pytest.mark.parametrize("provider", [TPU_NODE_GROUP, GKE])
@@ -383,4 +384,54 @@ def test_a_request_takes_few_calls(provider: str) -> None:
     most = {one["decision"]: one["calls"]["kubernetes"] for one in lines}
     assert most["Creating"] <= 18
     assert all(count <= 10 for name, count in most.items() if name != "Creating"), most
+    harness.end()
+
+
+@PROVIDERS
+def test_requests_of_a_workload_that_name_different_classes_have_one_slice_of_the_first(
+    provider: str,
+) -> None:
+    """As with two checks in one queue. Neither replaces the slice of the other."""
+    harness = RequestHarness(provider)
+    make_class(harness, [CANDIDATES[2]])
+    other = harness.simulation.admin("GET", f"{CLASSES}/v6e")
+    other["metadata"] = {"name": "other"}
+    other["spec"] |= {"candidates": [{"zone": FULL}], "isDefault": False}
+    assert harness.simulation.admin("POST", CLASSES, other)["metadata"]["name"] == "other"
+    limit_zone(harness, FULL)
+    harness.queue(jobset(), None, **{"class": "v6e"})
+    harness.run_for(timedelta(seconds=30))
+    sets = requests.pod_sets(harness.owner)
+    requests.request(harness, sets, harness.workload, "train-2", **{"class": "other"})
+    harness.until_provisioned()
+    harness.until_provisioned("train-2")
+    harness.run_for(8 * MINUTE)
+    assert harness.created == count_slices(harness) == 1
+    harness.end()
+
+
+@PROVIDERS
+def test_a_request_expires_also_if_its_slices_are_not_allowed_any_more(provider: str) -> None:
+    harness = RequestHarness(provider)
+    requests.request(harness, {"main": (2, objects.template())})
+    harness.until_provisioned()
+    path = f"{OPTIONS}/jobsets"
+    nothing = f"{NAMESPACE}: {{kinds: [JobSet], slices: 1}}"
+    harness.simulation.admin("PATCH", path, {"data": {"namespaces": nothing}}, **MERGE)
+    harness.simulation.admin("DELETE", f"{requests.TEMPLATES}/ppt-train-1-main")
+    harness.run_for(9 * MINUTE)
+    assert count_slices(harness) == 2
+    harness.simulation.admin("PATCH", path, {"data": {"namespaces": LISTED}}, **MERGE)
+    until(harness, lambda: "BookingExpired" in requests.conditions(harness), 3 * MINUTE)
+    until(harness, lambda: count_slices(harness) == 0, 5 * MINUTE)
+
+
+def test_a_request_creates_no_more_node_pools_than_gke_creates_at_a_time() -> None:
+    """Other calls would be rejected, and reserve a part of the limit. Two are made in any case."""
+    harness = RequestHarness(GKE, LISTED.replace("slices: 8, chips: 64", "slices: 20"))
+    harness.queue(jobset(20))
+    harness.until_provisioned()
+    lines = [one for one in harness.log.lines if "request" in one]
+    assert max(one["calls"]["kubernetes"] for one in lines) <= 60
+    assert harness.created <= 20 + 2 * len(lines)
     harness.end()
