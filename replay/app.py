@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from replay import commands, dead_letter_commands
-from replay.dependencies import Choice, open_dependencies
+from replay.dependencies import Choice, find_context, open_dependencies
 from replay.errors import FORESEEN, ReplayError, in_plain_words
 from replay.output import Format, print_explanation, print_tables, print_unit_explanation, say
 from replay.publications import Publication, get_group, list_groups, resyncs
@@ -493,8 +493,12 @@ def serve_page(
     from replay.web.subjects import PageSubjects
 
     deps = commands.get_dependencies(ctx, needs_settings=False)
+    context = find_context(deps.connection.access)
+    if context and "context" not in ctx.meta:  # the page stays with it when kubectl's changes
+        ctx.meta["context"] = context
+        deps = commands.get_dependencies(ctx, needs_settings=False)
     try:
-        server = PageServer(port, Hub(PageSubjects(deps, price).open, deps.now))
+        server = PageServer(port, Hub(PageSubjects(deps, price, context).open, deps.now))
     except OSError as error:
         problem = f"{LOOPBACK}:{port} cannot be used: {error.strerror}; 0 takes any free port"
         raise typer.BadParameter(problem, param_hint="--port") from error

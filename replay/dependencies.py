@@ -203,6 +203,16 @@ def find_namespace(access: Access) -> str:
     return "default"
 
 
+def find_context(access: Access) -> str:
+    """The context that is used; empty where there is none, or the file cannot be read."""
+    from kubernetes.config import list_kube_config_contexts
+
+    if isinstance(access, Kubeconfig) and not access.context:
+        with suppress(Exception):
+            return str(list_kube_config_contexts(access.path)[1]["name"])
+    return access.context if isinstance(access, Kubeconfig) else ""
+
+
 def make_environment(
     choice: Choice, environment: Mapping[str, str], home: Path
 ) -> Mapping[str, str]:

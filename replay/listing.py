@@ -19,6 +19,8 @@ from shared.slices import classes
 from shared.slices.by_node_group.provider import read_slice
 from shared.slices.units import find_wait_start
 
+IDLE = "Idle for"
+"""How the words about a Ready slice begin whose chips no Pod uses."""
 _ASKER = "tpu-functions-provision-slice"
 
 
@@ -68,7 +70,10 @@ def _list_slices(deps: Dependencies, namespace: str) -> Iterator[tuple[tuple[str
         nodes = read_text(summary, "text") or "-"
         chips = _describe_chips(raw, known)
         cells = (metadata["namespace"], metadata["name"], *state, nodes, chips, workload, age)
-        yield cells, ready.message if ready and not ready.is_true else ""
+        words = ready.message if ready and not ready.is_true else ""
+        if idle_since := guess_time(read_mapping(raw, "status").get("idleSince")):
+            words = words or f"{IDLE} {render_age(now - idle_since)}: no Pod uses its chips"
+        yield cells, words
 
 
 def _describe_chips(raw: Mapping[str, Any], known: status.Status) -> str:

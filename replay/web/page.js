@@ -60,22 +60,23 @@ function updateList(id, { head, rows, error }) {
   if (focused?.startsWith("#/") && document.activeElement === document.body) place.querySelector(`a[href="${CSS.escape(focused)}"]`)?.focus();
 }
 
-function updateSummary({ slices, ready, waiting, chips, cost }) {
+function updateSummary({ slices, ready, waiting, chips, idle, cost }) {
   const items = [
     [`${ready}/${slices}`, "slices Ready", "h-slices", ready < slices],
     [`${chips[0]}/${chips[1]}`, "chips running", "h-slices"],
     ...(cost === null ? [] : [[cost, "an hour", "h-slices"]]),
+    ...(idle ? [[idle, "chips idle", "h-slices", true]] : []),
     [waiting, "waiting", "h-waiting", waiting],
-    [sections.deadLetters?.length ?? "?", "dead letters", "h-rest", sections.deadLetters?.length],
-    [sections.leaks?.length ?? "?", "leaks", "h-rest", sections.leaks?.length],
+    [sections.deadLetters?.length ?? "…", "dead letters", "h-rest", sections.deadLetters?.length],
+    [sections.leaks?.length ?? "…", "leaks", "h-rest", sections.leaks?.length],
   ];
   show("summary", ...items.map(([number, words, target, isOpen]) => {
     const link = make("button", { type: "button", "data-open": isOpen ? "yes" : "" }, make("b", {}, String(number)), ` ${words}`);
     link.onclick = () => find(target).scrollIntoView();
     return make("li", {}, link);
   }));
-  const open = slices - ready;
-  document.title = view ? `${find("title").textContent} · TPU slices` : `${open ? `▲ ${open} not Ready · ` : ""}TPU slices`;
+  const open = slices - ready, name = view ? find("title").textContent : open ? `▲ ${open} not Ready` : "";
+  document.title = [name, "TPU slices", sections.context].filter(Boolean).join(" · ");
 }
 
 function updateRest() {
@@ -148,6 +149,7 @@ function update(changes) {
   Object.assign(sections, changes);
   for (const id of ["slices", "waiting", "classes"]) if (changes[id]) updateList(id, changes[id]);
   if (changes.slices || changes.waiting || changes.classes) filter();
+  if (changes.context) find("context").textContent = changes.context;
   if (sections.summary) updateSummary(sections.summary);
   if ("deadLetters" in changes || "leaks" in changes || "restError" in changes) updateRest();
   if ("life" in changes || changes.pod || changes.timeline) updateView();

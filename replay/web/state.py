@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from replay.listing import Table
+from replay.listing import IDLE, Table
 from shared.base.reasons import DELETIONS, PROGRESS
 from shared.base.timestamps import render_time
 
@@ -40,6 +40,7 @@ def build_overview(tables: list[Table], price: float | None, now: datetime) -> d
         "ready": sum(row["state"] == _READY for row in slices),
         "waiting": len(rows.get("waiting", [])),
         "chips": [sum(row["chips"][i] for row in slices) for i in (0, 1)],
+        "idle": sum(row["chips"][0] for row in slices if row["words"].startswith(IDLE)),
         "cost": price and _render_cost(sum(row["chips"][0] for row in slices), price),
     }
     return sections

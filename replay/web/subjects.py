@@ -30,11 +30,12 @@ LATE = timedelta(minutes=2)
 
 
 class PageSubjects:
-    """The subjects of an installation. ``price``: of a chip-hour."""
+    """The subjects of an installation. ``price``: of a chip-hour. ``context``: the cluster's name."""
 
-    def __init__(self, deps: Dependencies, price: float | None) -> None:
+    def __init__(self, deps: Dependencies, price: float | None = None, context: str = "") -> None:
         self._deps = deps
         self._price = price
+        self._context = context
 
     def open(self, name: str) -> PageSubject | None:
         """The subject of a name: `OVERVIEW`, `REST`, slice/NAMESPACE/NAME or pod/NAMESPACE/NAME."""
@@ -54,6 +55,7 @@ class PageSubjects:
         return PageSubject(read, POD_S, "viewError") if kind == "pod" else None
 
     def _read_overview(self) -> Iterator[Sections]:
+        yield {"context": self._context}
         yield build_overview(list(list_tables(self._deps, "")), self._price, self._deps.now())
 
     def _read_rest(self) -> Iterator[Sections]:

@@ -113,6 +113,18 @@ def test_get_lists_slices_what_waits_and_classes_with_what_each_waits_for(busy_t
     assert "container" not in "".join(busy_tool.calls)
 
 
+def test_get_says_since_when_no_pod_uses_a_ready_slice(
+    busy_tool: Tool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    busy_tool.harness.apply(training())
+    busy_tool.harness.run_for(timedelta(minutes=10))
+    [raw] = busy_tool.dependencies().open_cluster().list_groups("")
+    idle = {**raw, "status": {**raw["status"], "idleSince": "2026-01-01T00:05:00Z"}}
+    monkeypatch.setattr(Cluster, "list_groups", lambda *_: [idle])
+    [one] = busy_tool.json("get")["slices"]
+    assert (one["ready"], one["message"]) == ("True", "Idle for 5m: no Pod uses its chips")
+
+
 def make_tool_with_class() -> Tool:
     """A class, and a Pod that waits for a slice of it since ten seconds."""
     tool = Tool(Harness(ALONE, slices=SETTINGS[TPU_NODE_GROUP]))

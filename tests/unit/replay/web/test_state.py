@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from replay.listing import Table
+from replay.listing import IDLE, Table
 from replay.web.state import Lines, build_overview, find_changes
 
 NOW = datetime(2026, 1, 1, 10, tzinfo=UTC)
@@ -57,8 +57,17 @@ def test_the_cost_an_hour_is_of_the_chips_that_run() -> None:
     sections = build(*rows, row("own-template", "True", "Ready", "-"), price=2.5)
     assert sections["slices"]["head"][-1] == "COST/H"
     assert [one["cells"][-1] for one in sections["slices"]["rows"]] == ["10.00", "20.00", "-"]
-    expected = {"slices": 3, "ready": 2, "waiting": 0, "chips": [12, 16], "cost": "30.00"}
-    assert sections["summary"] == expected
+    summary = sections["summary"]
+    assert (summary["chips"], summary["cost"]) == ([12, 16], "30.00")
+    counted = {name: summary[name] for name in ("slices", "ready", "waiting", "idle")}
+    assert counted == {"slices": 3, "ready": 2, "waiting": 0, "idle": 0}
+
+
+def test_chips_of_idle_slices_are_counted() -> None:
+    rows = [(row("a", "True", "Ready", "8/8"), f"{IDLE} 2h: no Pod uses its chips")]
+    rows += [(row("b", "True", "Ready", "4/4"), "")]
+    tables = [Table("slices", HEAD, rows)]
+    assert build_overview(tables, None, NOW)["summary"]["idle"] == 8
 
 
 def test_without_a_price_there_is_no_cost() -> None:

@@ -49,13 +49,8 @@ def test_the_overview_has_what_get_lists_and_no_call_to_the_cloud(ready_tool: To
     head = found["slices"]["head"]
     cells = dict(zip(map(str.lower, head), slice_["cells"], strict=True))
     assert {**cells, "message": slice_["words"]} == {**shown["slices"][0], "cost/h": "16.00"}
-    assert found["summary"] == {
-        "slices": 1,
-        "ready": 1,
-        "waiting": 0,
-        "chips": [8, 8],
-        "cost": "16.00",
-    }
+    summary = found["summary"]
+    assert (summary["ready"], summary["chips"], summary["cost"]) == (1, [8, 8], "16.00")
     assert all(call.startswith("GET ") for call in ready_tool.calls)
     assert len(ready_tool.calls) == 2  # classes are kept for some seconds
     assert ready_tool.logs.queries == []
