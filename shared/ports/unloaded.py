@@ -39,3 +39,6 @@ def leave_unloaded(*packages: str) -> None:
         module.__path__ = list(spec.submodule_search_locations or ())
         module.__file__ = spec.origin
         sys.modules[name] = module
+        parent, _, child = name.rpartition(".")
+        if parent:  # as an import does: others name it by its parent
+            setattr(sys.modules[parent], child, module)

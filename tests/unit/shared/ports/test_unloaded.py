@@ -44,6 +44,20 @@ def test_a_dunder_name_does_not_load_the_package(package: ModuleType) -> None:
     assert "HEAVY" not in vars(package)
 
 
+def test_an_unloaded_package_is_named_by_its_parent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`google.auth` names google.auth.transport.requests so."""
+    (tmp_path / "whole" / "costly").mkdir(parents=True)
+    (tmp_path / "whole" / "__init__.py").write_text("")
+    (tmp_path / "whole" / "costly" / "__init__.py").write_text("HEAVY = 5\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    leave_unloaded("whole.costly")
+    whole = importlib.import_module("whole")
+    assert "HEAVY" not in vars(whole.costly)
+    assert whole.costly.HEAVY == 5
+
+
 def test_a_loaded_package_stays_loaded(package: ModuleType) -> None:
     leave_unloaded("costly")
     assert sys.modules["costly"] is package
