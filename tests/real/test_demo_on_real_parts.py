@@ -24,6 +24,7 @@ from local.tests.jobsets.cluster import jobset
 from local.tests.real_parts import (
     get_control_plane_binaries,
     get_jobset_crd,
+    get_workload_controllers,
     open_own_control_plane,
 )
 from tests.processes.program import Local, Program, running
@@ -38,6 +39,7 @@ pytestmark = [
 ]
 
 LIFECYCLE_TIMEOUT_S = 240.0
+WORKLOAD_TIMEOUT_S = 600.0
 CLEAN_WITHIN_S = 120.0
 ANY_PORTS = ("--compute-port", "0")
 JOBSETS = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/default/jobsets"
@@ -167,6 +169,63 @@ def test_ctrl_c_deletes_the_jobset_of_the_demo(
         assert list_everything(cluster) ^ before == set()
     assert "Traceback" not in demo.output
     assert demo.children() == []
+
+
+@pytest.mark.slow
+def test_the_demo_of_a_leader_worker_set_serves_scales_and_rolls_with_the_real_controllers(
+    tmp_path: Path, print_figure: Callable[[str], None]
+) -> None:
+    get_control_plane_binaries(), get_workload_controllers()
+    with running(tmp_path, "local.show.workload_demo", "lws", "--real") as demo:
+        demo.process.wait(timeout=WORKLOAD_TIMEOUT_S)
+    assert demo.process.returncode == 0, demo.output
+    shown = demo.output.split("kubectl get pods -o wide\n")[1:]
+    begun, grown, shrunk, rolled = (
+        dict(re.findall(r"^  (serve-\S+) +(tng-\S+)$", one.partition("\n\n")[0], re.M))
+        for one in shown
+    )
+    assert [*grown] == ["serve-0", "serve-0-1", "serve-1", "serve-1-1"]
+    assert begun.items() < grown.items(), "the first group stays"
+    assert begun == shrunk
+    assert {*rolled.values()} == {*begun.values()}, "on the slice of the old Pods"
+    groups = [{grown[one].rpartition("-")[0] for one in names} for names in _GROUPS]
+    assert [len(one) for one in groups] == [1, 1], "the Pods of a group are on one slice"
+    assert groups[0] != groups[1]
+    assert len({*grown.values()}) == 4, "each Pod has a Node"
+    assert "Slices: at most 2 at the same time" in demo.output
+    assert demo.output.count("  none  ") == 8
+    _assert_nothing_is_left(demo)
+    (took,) = re.findall(r"Done in (.*)\.", demo.output)
+    print_figure(f"make demo-workload KIND=lws ARGS=--real: {took}")
+
+
+_GROUPS = ("serve-0", "serve-0-1"), ("serve-1", "serve-1-1")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("on Pod serve-0", id="while its slice is created"),
+        pytest.param("scales LeaderWorkerSet serve to 2", id="while it grows"),
+    ],
+)
+def test_ctrl_c_ends_the_real_controllers_of_the_demo_and_their_control_plane(
+    tmp_path: Path, text: str
+) -> None:
+    get_control_plane_binaries(), get_workload_controllers()
+    with running(tmp_path, "local.show.workload_demo", "lws", "--real") as demo:
+        demo.wait_for_output(text, LIFECYCLE_TIMEOUT_S)
+        assert demo.stop(signal.SIGINT, CLEAN_WITHIN_S) == 130, demo.output
+    assert demo.output.endswith("interrupted by SIGINT; nothing runs any more\n")
+    _assert_nothing_is_left(demo)
+
+
+def _assert_nothing_is_left(demo: Program) -> None:
+    """No process and no file, and no traceback in the output."""
+    assert "Traceback" not in demo.output
+    assert demo.children() == []
+    assert demo.files() == []
 
 
 @pytest.mark.usefixtures("own_definition")
