@@ -131,9 +131,7 @@ class Explorer:
         self._begun = self.harness.clock.now()
         self.rules = Rules(self.harness)
         has_workloads = bool(world.workloads)
-        self.workloads = (
-            Workloads(self.harness, self.rules, world.workloads) if has_workloads else None
-        )
+        self.workloads = Workloads(self.harness, self.rules, world) if has_workloads else None
         self._server: Any = self.harness.simulation.kube
         self._publish = self.harness.simulation.publish
         self.harness.simulation.publish = self._deliver  # type: ignore[method-assign]
@@ -147,7 +145,8 @@ class Explorer:
         for name in self._world.slices:
             self._apply(name)
         if self._world.candidates:
-            make_class(self.harness, [*map(dict, self._world.candidates)], giveUpAfter="1m")
+            options = {"giveUpAfter": "1m", "limits": {"slices": self._world.limit}}
+            make_class(self.harness, [*map(dict, self._world.candidates)], **options)
             limit_zone(self.harness, FULL)
         if self.workloads is not None:
             self.workloads.apply()
@@ -183,7 +182,7 @@ class Explorer:
         faults.set_capacity("us-central1-c", "tpu7x")
         for zone in ZONES:
             for model in MODELS:
-                faults.set_capacity(zone, "ct6e", model=model)
+                self._limit_capacity(zone, model)
         for path in self._taken:
             self._as_user("DELETE", path)
             self.rules.strangers.discard(path)
@@ -422,6 +421,10 @@ class Explorer:
             return False
         return True
 
+    def _limit_capacity(self, zone: str, model: str, vms: int | None = None) -> None:
+        self.harness.simulation.gce.faults.set_capacity(zone, "ct6e", vms, model)
+        self.harness.gke.faults.set_capacity(zone, "ct6e-standard", vms, model)
+
     def _pause(self, name: str, value: str | None) -> None:
         helpers.annotate(self.harness, PAUSED_ANNOTATION, value, name)
 
@@ -447,8 +450,8 @@ class Explorer:
                 later(lambda: faults.set_capacity("us-central1-c", "tpu7x"))
             case "no capacity":
                 zone, model = ZONES[fault.number % 3], MODELS[fault.number % 2]
-                faults.set_capacity(zone, "ct6e", 0, model)
-                later(lambda: faults.set_capacity(zone, "ct6e", model=model))
+                self._limit_capacity(zone, model, 0)
+                later(lambda: self._limit_capacity(zone, model))
             case "rate limit":
                 faults.rate_limit(seconds=fault.seconds / 5)
             case "failing inserts":

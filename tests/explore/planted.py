@@ -23,6 +23,7 @@ from shared.node_groups import actions, bootstrap, lifecycle, membership, readin
 from shared.ports.kubernetes import nodes
 from shared.slices import actions as slice_actions
 from shared.slices.by_node_group.provider import GroupSlices
+from shared.slices.by_node_pool.provider import NodePools
 from shared.slices.provider import DesiredSlice, short_hash
 from tests.explore.explorer import explore
 from tests.explore.world import draw
@@ -70,6 +71,12 @@ def _with_candidate(self: GroupSlices, *given: Any) -> DesiredSlice:
     return replace(found, name=name, body=body)
 
 
+def _with_candidate_of_pool(self: NodePools, *given: Any) -> DesiredSlice:
+    found = _build_pool(self, *given)
+    name = f"{found.name[:-4]}{short_hash(found.place.key)[:4]}"
+    return replace(found, name=name, body={**found.body, "name": name})
+
+
 def _record_last(*given: Any) -> Plan:
     plan = _plan_pod(*given)
     is_record = [isinstance(one, slice_actions.UpdateClass) for one in plan.first]
@@ -80,6 +87,7 @@ def _record_last(*given: Any) -> Plan:
     return replace(plan, first=(*others, *records))
 
 
+_build_pool = NodePools.build_desired
 _build_desired, _plan_pod = GroupSlices.build_desired, provision.decide._plan_pod
 _make_observation, _guards = lifecycle.make_observation, lifecycle._guards
 _ABOUT_NODES = (readiness._check_nodes, readiness._check_pending)
@@ -109,6 +117,7 @@ BUGS: Mapping[str, tuple[Place, Any]] = {
     "a workload's slice is not deleted": ((slice_actions.DeleteSlice, "apply"), _do_nothing),
     "VMs are not read before a candidate is given up": ((GroupSlices, "has_vm"), lambda *_: False),
     "a slice's name has its candidate": ((GroupSlices, "build_desired"), _with_candidate),
+    "a pool's name has its candidate": ((NodePools, "build_desired"), _with_candidate_of_pool),
     "a refusal is recorded after the deletion": ((provision.decide, "_plan_pod"), _record_last),
     "no message is retried": ((step, "_retry"), _give_up),
     "each resync is too old": ((step, "MAX_RESYNC_AGE"), timedelta(seconds=-1000)),

@@ -13,6 +13,7 @@ from local.gce.refusals import Refused
 from shared.base.names import RESOURCE_NAME_LABEL, TOKEN_KEY, VM_ID_LABEL, find_resource_name
 from shared.node_groups.node_group import MARK_PREFIX, resource_name
 from shared.slices.by_node_group.marks import read_place
+from shared.slices.by_node_pool import found_pools
 from shared.slices.candidates import REFUSALS
 from shared.slices.classes import CLASS_ANNOTATION
 from tests.support.class_specs import CLASSES
@@ -91,7 +92,9 @@ class Rules:
         elif path.startswith(f"{NODES}/"):
             self._check_node(step, request, path)
         elif step == "provision_slice" and request.method == "DELETE" and path.startswith("/apis"):
-            self._check_slice(path)  # node pools, which GKE grants whole, have other paths
+            self._check_slice(path)
+        elif step == "provision_slice" and request.method == "DELETE":
+            self._check_pool(path)
 
     def _check_slice(self, path: str) -> None:
         """No candidate is left that has granted the slice: all of its VMs run for ten seconds. One that
@@ -109,7 +112,20 @@ class Rules:
         name = group["metadata"].get("annotations", {}).get(CLASS_ANNOTATION)
         if vms or name is None or conditions.get("Ready", {}).get("reason") not in REFUSALS:
             return
-        candidate = read_place(group["spec"]).key
+        self._check_is_recorded(path, name, read_place(group["spec"]).key)
+
+    def _check_pool(self, path: str) -> None:
+        """The same for a node pool, which GKE grants whole."""
+        pool = self._harness.gke.find_pool(path.rpartition("/")[2])
+        name = pool.content["config"]["labels"].get(CLASS_ANNOTATION) if pool is not None else None
+        if pool is None or name is None:
+            return
+        if pool.status == "RUNNING":
+            raise Violation(f"provision_slice deletes {path}, which runs")
+        if pool.failure is not None and "STOCKOUT" in pool.failure.message:
+            self._check_is_recorded(path, name, found_pools.read_place(pool.content).key)
+
+    def _check_is_recorded(self, path: str, name: str, candidate: str) -> None:
         status = self._harness.simulation.admin("GET", f"{CLASSES}/{name}").get("status", {})
         if candidate not in {one["candidate"] for one in status.get("refusals", ())}:
             raise Violation(f"provision_slice deletes {path}, and no refusal is recorded")

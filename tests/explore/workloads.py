@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from copy import deepcopy
 from functools import partial
 from typing import Any
 
@@ -10,8 +12,11 @@ from local.base.controls import UnknownFault
 from local.base.http import Request
 from local.cloud.simulation import PROJECT
 from shared.base.names import POOL_LABEL
+from shared.slices.by_node_group.marks import JOB_KEY_LABEL
+from shared.slices.by_node_pool.desired_pool import JOBSET_LABEL, PARENT, UNIT_LABEL
+from shared.slices.selectors import SPOT
 from tests.explore.rules import GROUPS, NODES, Rules, ready_of
-from tests.explore.world import KINDS, Fault
+from tests.explore.world import KINDS, Fault, World
 from tests.stories import workload_objects as objects
 from tests.stories.jobsets import MERGE, OPTIONS, RUNS_FOREVER
 from tests.stories.workload_objects import PATHS
@@ -19,13 +24,27 @@ from tests.support import jobset_objects
 from tests.support.harness import Harness
 
 _ENDS = ("Complete", "Completed", "Failed")
+_UNIT_LABELS = (JOBSET_LABEL, f"{PARENT}name", UNIT_LABEL)
+"""The labels of a node pool that name its unit."""
 
 
 def build(kind: str, replicas: int) -> dict[str, Any]:
-    """The manifest of a workload, named after its kind."""
-    made = _build(kind, replicas)
+    """The manifest of a workload, named after its kind. Its Pods tolerate the taint of GKE's Spot
+    Nodes."""
+    made = deepcopy(_build(kind, replicas))
     made["metadata"]["name"] = kind.lower()
+    for spec in _list_pod_specs(made):
+        spec["tolerations"] = [{"key": SPOT, "operator": "Exists"}]
     return made
+
+
+def _list_pod_specs(part: Any) -> Iterator[dict[str, Any]]:
+    """The specs of Pods in a manifest."""
+    if isinstance(part, dict) and "containers" in part:
+        yield part
+    elif isinstance(part, dict | list):
+        for one in part.values() if isinstance(part, dict) else part:
+            yield from _list_pod_specs(one)
 
 
 def _build(kind: str, replicas: int) -> dict[str, Any]:
@@ -48,11 +67,12 @@ def _build(kind: str, replicas: int) -> dict[str, Any]:
 class Workloads:
     """The workloads of a world: kinds, and how many slices each needs."""
 
-    def __init__(self, harness: Harness, rules: Rules, wanted: Mapping[str, int]) -> None:
-        self._harness, self._rules, self._wanted = harness, rules, wanted
+    def __init__(self, harness: Harness, rules: Rules, world: World) -> None:
+        self._harness, self._rules, self._wanted = harness, rules, world.workloads
         self._admin = harness.simulation.admin
-        self._most = 2 + sum(wanted.values())
-        listed = f"{objects.NAMESPACE}: {{kinds: [{', '.join(PATHS)}], slices: {self._most}}}"
+        most = 2 + sum(world.workloads.values())
+        self._most = min(most, world.limit) if world.candidates else most
+        listed = f"{objects.NAMESPACE}: {{kinds: [{', '.join(PATHS)}], slices: {most}}}"
         self._admin("POST", OPTIONS, jobset_objects.config_map(namespaces=listed))
         harness.jobsets.behaviour = RUNS_FOREVER
 
@@ -168,8 +188,18 @@ class Workloads:
         """What is wrong now; empty if nothing is."""
         names = [one for one in self.slices() if one not in self._rules.strangers]
         if len(names) > self._most:
-            return f"{len(names)} slices, but the namespace may have {self._most}: {names}"
-        return ""
+            return f"{len(names)} slices, but there may be {self._most}: {names}"
+        twice = [unit for unit, count in Counter(self._units()).items() if count > 1]
+        return f"two slices for {twice[0]}: {names}" if twice else ""
+
+    def _units(self) -> Iterator[str]:
+        """The units that the labels of the slices name."""
+        for group in self._rules.items(GROUPS):
+            yield group["metadata"]["labels"].get(JOB_KEY_LABEL, group["metadata"]["name"])
+        for path in self._harness.gke.leftovers():
+            pool = self._harness.gke.find_pool(path.rpartition("/")[2])
+            labels = pool.content["config"]["labels"] if pool is not None else {}
+            yield " ".join(labels.get(key, "") for key in _UNIT_LABELS)
 
 
 def _path(kind: str) -> str:

@@ -111,7 +111,9 @@ class World:
     workloads: Mapping[str, int] = field(default_factory=dict)
     provider: str = ""
     candidates: Sequence[Mapping[str, str]] = ()
-    """Those of the class of TPUNodeGroups of workloads; with none there is no class."""
+    """Those of the class of the slices of workloads; with none there is no class."""
+    limit: int = 0
+    """How many slices the class may have."""
 
 
 def number_of_commit() -> int:
@@ -169,14 +171,20 @@ def _draw_workloads(seed: int, random: Random) -> World:
         faults.append(Fault(at_s, what, step, "", seconds, number))
     options = replace(options, clocks=clocks, workloads=True)
     candidates = []
-    if provider == TPU_NODE_GROUP and random.random() < 0.6:
+    if random.random() < 0.6:
         places = [{"zone": zone, "provisioningModel": model} for zone in ZONES for model in MODELS]
         candidates = random.sample(places, random.randrange(1, 4))
         for _ in range(random.randrange(1, 6)):
             at_s, seconds = random.uniform(0, random.choice((1, 300))), random.uniform(30, 900)
-            faults.append(Fault(at_s, "no capacity", "", "", seconds, random.randrange(6)))
+            number = random.randrange(6)
+            if provider == GKE:  # there are fewer of these worlds: each fault is of a candidate
+                one = candidates[number % len(candidates)]
+                found = ZONES.index(one["zone"]), MODELS.index(one["provisioningModel"])
+                number = next(n for n in range(6) if (n % 3, n % 2) == found)
+            faults.append(Fault(at_s, "no capacity", "", "", seconds, number))
     faults.sort(key=lambda fault: fault.at_s)
-    return World(seed, options, {}, tuple(faults), workloads, provider, tuple(candidates))
+    limit = sum(workloads.values()) + random.randrange(3)
+    return World(seed, options, {}, tuple(faults), workloads, provider, tuple(candidates), limit)
 
 
 def _draw_slice(random: Random) -> dict[str, Any]:
