@@ -3,7 +3,10 @@
 #
 #   ./deploy.sh --dir DIR CLUSTER              install or upgrade; asks before it changes anything
 #   ./deploy.sh --dir DIR --dry-run CLUSTER    check everything and show the plan; change nothing
-#   ./deploy.sh --dir DIR --destroy CLUSTER    uninstall; only if no TPUNodeGroups and no node pools of JobSets exist
+#   ./deploy.sh --dir DIR --uninstall CLUSTER  delete the chart in the cluster, and say what remains on Google Cloud
+#   ./deploy.sh --dir DIR --destroy CLUSTER    delete everything
+#
+# The last two stop while TPUNodeGroups or node pools of JobSets exist, because nothing would delete their VMs.
 #
 # You choose DIR, a folder outside of the release's, and the name CLUSTER, which may be omitted if DIR has one cluster;
 # the cluster is kubectl's current context. To upgrade, run the deploy.sh of the next release with the same DIR. A first
@@ -32,7 +35,7 @@ main() {
   . infra/settings.sh
   # The chart of a release has the digests of its images.
   if [ -z "$images" ] && [ "$builder" != docker ] && grep -q '^  digests: {"' infra/chart/values.yaml; then is_release=true images="the release's"; fi
-  temporary=$(mktemp -d) && trap 'rm -rf "$temporary"' EXIT
+  temporary=$(mktemp -d) && trap 'end $?' EXIT
   find_settings
   check_tools
   if $has_settings; then read_settings; fi
@@ -43,12 +46,13 @@ main() {
 }
 
 read_arguments() {
-  mode=install dir='' images='' relay_image='' inject_env_image='' is_release=false builder=cloud-build nodes_pull=false is_restored=false is_confirmed=false cluster=''
+  mode=install dir='' images='' relay_image='' inject_env_image='' is_release=false builder=cloud-build nodes_pull=false
+  is_restored=false is_confirmed=false is_begun=false cluster=''
   while [ $# -gt 0 ]; do
     case $1 in
       --dir) dir=${2:?--dir needs a folder}; shift ;;
       --dry-run) mode=show_plan ;;
-      --destroy) mode=destroy ;;
+      --uninstall | --destroy) mode=${1#--} ;;
       --images) parse_images "${2:?--images needs REPOSITORY:TAG}"; shift ;;
       --nodes-pull) nodes_pull=true ;;
       --docker) builder=docker ;;
@@ -62,7 +66,7 @@ read_arguments() {
   done
   [ -z "$dir" ] || dir=$(resolve "$dir")
   command="./deploy.sh --dir $(printf %q "${dir:-DIR}")"
-  ! $is_restored || [ "$mode" != destroy ] || fail "--restored installs: run $command --restored $cluster first, then --destroy"
+  ! $is_restored || ! is_removal || fail "--restored installs: run $command --restored $cluster first, then --$mode"
   [[ ${cluster:-omitted} =~ ^[a-z][a-z0-9-]*$ ]] || fail "CLUSTER must be lower-case letters, digits and hyphens, not $cluster"
 }
 
@@ -92,6 +96,7 @@ parse_images() { # REPOSITORY:TAG or REPOSITORY[/NAME]@DIGEST
 
 print_heading() { printf '\n== %s\n' "$*"; }
 fail() { printf 'deploy.sh: %s\n' "$*" >&2 && exit 1; }
+is_removal() { [ "$mode" = uninstall ] || [ "$mode" = destroy ]; }
 tf() { terraform -chdir=infra/terraform "$@"; }
 
 confirm() {
@@ -110,6 +115,7 @@ plan() { # FLAG ...
 annotate_cluster() { kubectl annotate namespace kube-system --overwrite "$annotation_key=$installation_id"; }
 
 show_plan() {
+  print_upgrade_notes
   print_heading "Google Cloud" && plan
   print_heading "Cluster"
   if [ -z "$resources" ] || ! tf output -raw values >/dev/null 2>&1; then echo "the chart would be installed with values from Terraform's outputs"
@@ -131,8 +137,10 @@ hide_key() { sed '/^ *tls\.key: /d'; }
 install() {
   [ -z "$difference" ] || { echo "$difference" &&
     confirm "Is it the cluster of $cluster, and does no other cluster run with the same TPUNodeGroups (docs/backups.md)?"; }
+  print_upgrade_notes
   print_heading "Google Cloud" && plan -out="$temporary/plan"
   confirm "Apply this to $project, and the manifests to $context?"
+  [ -n "$installed" ] || is_begun=true
   # Functions that run already compare the annotation as soon as they are updated.
   is_new || annotate_cluster
   tf apply -input=false "$temporary/plan"
@@ -150,7 +158,34 @@ install() {
   print_class
   print_heading "Terraform's outputs" && tf output
   check_label_node
+  is_begun=false
   print_heading "Installed; all checks succeeded"
+  if [ "$jobsets" = gke ]; then echo "Next: apply a JobSet that requests TPUs (docs/jobsets.md)"
+  else echo "Next: edit a group of examples/, kubectl apply it, and kubectl get tpunodegroups --watch (docs/install.md, After the first run)"; fi
+}
+
+# A first run that has failed says what is there now.
+end() { # EXIT_CODE
+  local status
+  if $is_begun; then
+    status=$(read_release_status)
+    print_heading "This first run has not ended. There are now:"
+    echo "$(tf state list -no-color 2>/dev/null | grep -vc '^data\.') resource(s) of Terraform in $projects, and the chart in $context: ${status:-not installed}"
+    printf 'To continue, run this again. To delete it: %s --destroy %s\n' "$command" "$cluster"
+  fi >&2
+  rm -rf "$temporary"
+  exit "$1"
+}
+
+# What the changelog says under "Upgrading" about the versions after the installed one, up to this one.
+print_upgrade_notes() {
+  if [ -z "$installed" ] || [ "$installed" = "$release" ]; then return; fi
+  print_heading "From version $installed to $release"
+  if is_older "$release" "$installed"; then echo "This is an older version (docs/operate.md, Upgrades and rollbacks)" && return; fi
+  awk -v from="$installed" -v to="$release" "$rank"'
+    /^## / { version = $2 == "[Unreleased]" ? to : substr($2, 2, length($2) - 2); is_new = rank(version) > rank(from) && rank(version) <= rank(to) }
+    /^##/ { is_note = is_new && $0 == "### Upgrading"; next }
+    is_note' CHANGELOG.md
 }
 
 # kubectl tng finds its settings in the cluster.
@@ -309,6 +344,18 @@ check_label_node() {
   fail "everything is installed, but label_node does not work: ${found:-"its log has no line for message $id"}"$'\n'"fix that (docs/cluster-access.md), and run this again; its log: gcloud logging read 'resource.labels.service_name:label-node' --project=$project --limit=20"
 }
 
+# The permissions of the steps go last, and the tokens of their ServiceAccounts with them.
+uninstall() {
+  confirm "Delete the chart in $context? The functions stay, and have no permissions in the cluster."
+  helm uninstall tpu-functions --namespace=tpu-functions --ignore-not-found --wait || fail "helm has not uninstalled the chart. To keep it: $command $cluster"
+  kubectl --namespace=tpu-functions delete configmap kubectl-tng --ignore-not-found
+  print_heading "Uninstalled. What remains:"
+  echo "in the cluster: $(list_own_objects namespaces,customresourcedefinitions | tr '\n' ' ')"
+  echo "on Google Cloud: $(wc -l <<<"$resources" | tr -d ' ') resource(s) of Terraform in $projects. The sweep fails each minute; to pause it:"
+  echo "  gcloud scheduler jobs pause $prefix-sweep --location=$region --project=$project"
+  echo "To delete all of it: $command --destroy $cluster"
+}
+
 # Deletes Terraform's resources first: no group needs the functions any more, and an interrupted run can be
 # repeated while the objects are in the cluster.
 destroy() {
@@ -325,7 +372,7 @@ destroy() {
   kubectl delete --ignore-not-found --filename=infra/chart/manifests/namespace.yaml
   kinds+=,deployments,daemonsets,services,configmaps,mutatingwebhookconfigurations,validatingadmissionpolicies,validatingadmissionpolicybindings
   left=$(list_own_objects "$kinds")
-  print_heading "Uninstalled. $dir remains."
+  print_heading "Uninstalled. $dir remains$(sed -n 's/^ *bucket *= *"\(.*\)".*/, and the bucket \1 of the state/p' "$backend")."
   [ -z "$left" ] || printf 'These objects remain in the cluster, because the chart does not have them; delete what is not needed:\n%s\n' "$left"
 }
 

@@ -4,7 +4,7 @@
 # of words.
 # shellcheck disable=SC2034,SC2154  # deploy.sh reads some of these variables, and sets others
 
-problems='' problem_count=0 rejection='' annotation_key=tpu-functions.dev/installation-id
+problems='' problem_count=0 rejection='' installed='' annotation_key=tpu-functions.dev/installation-id
 add_problem() { # PROBLEM REMEDY
   problems+=$'\n'"  - $1"$'\n'"      $2"$'\n' problem_count=$((problem_count + 1))
 }
@@ -38,8 +38,8 @@ check_cloud() {
     { add_problem "gcloud has no account" "gcloud auth login"; has_account=false; }
   gcloud auth application-default print-access-token >/dev/null 2>&1 ||
     { add_problem "Terraform has no credentials" "gcloud auth application-default login"; has_account=false; }
-  # The other checks need credentials and settings.
-  if ! $has_account || ! $has_settings; then return 0; fi
+  # The other checks need credentials and settings, and are about changes on Google Cloud.
+  if ! $has_account || ! $has_settings || [ "$mode" = uninstall ]; then return 0; fi
   account=$(gcloud config get account 2>/dev/null || true)
   for one in $projects; do
     if ! gcloud projects describe "$one" >/dev/null 2>&1; then
@@ -52,7 +52,7 @@ check_cloud() {
     check_permissions "$one" "$permissions"
     [ "$one" != "$project" ] || [ "$problem_count" -ne 0 ] || check_prefix
   done
-  [ "$mode" != destroy ] || return 0
+  ! is_removal || return 0
   for secret in $secrets; do
     [ -n "$(gcloud secrets versions list "$secret" --project="$project" --filter=state=ENABLED --limit=1 --format='value(name)' 2>/dev/null)" ] ||
       add_problem "secret $secret does not exist, or has no enabled version" "docs/install.md, Kubeconfigs"
@@ -163,28 +163,47 @@ check_cluster() {
   $has_settings || return 0
   check_context
   [ "$problem_count" -eq "$before" ] || return 0 # the other answers would be about another cluster
-  if [ "$mode" = destroy ]; then check_nothing_left; else check_image_pulls; check_join_approval "$version"; fi
-  [ "$minor" -ge 30 ] || add_problem "Kubernetes 1.$minor has no ValidatingAdmissionPolicies, which restrict permissions on Secrets and Nodes" "upgrade the cluster to 1.30 or newer"
   kubectl auth can-i '*' '*' --all-namespaces >/dev/null 2>&1 ||
     add_problem "you are not an administrator of the cluster" "kubectl create clusterrolebinding you-admin --clusterrole=cluster-admin --user=YOU"
-  [ -z "$jobsets" ] || [ "$workloads" = true ] || [ "$mode" = destroy ] || kubectl get customresourcedefinitions jobsets.jobset.x-k8s.io >/dev/null 2>&1 ||
-    add_problem "jobset_provider is $jobsets, but JobSet is not installed in the cluster" "https://jobset.sigs.k8s.io/docs/installation"
-  [ "$mode" = destroy ] || ! is_installed helm || check_release
-  [ "$mode" = destroy ] || ! $is_gke || [ "$jobsets" = gke ] ||
-    echo "this cluster is on GKE: no VM of a TPUNodeGroup can join it by kubeadm; for slices of JobSets, set jobset_provider = \"gke\" (docs/install.md, A cluster)"
+  if is_removal; then check_nothing_left; else check_requirements "$version"; fi
   ! kubectl get customresourcedefinitions workloadpolicies.tpu.google.com >/dev/null 2>&1 ||
     echo "tpu-operator is installed in this cluster; its groups are not changed (docs/migrate-from-tpu-operator.md)"
 }
 
-# helm refuses to work on a release whose last run has not ended.
+# What an installation needs of the cluster.
+check_requirements() { # VERSION
+  check_image_pulls
+  check_join_approval "$1"
+  [ "$minor" -ge 30 ] || add_problem "Kubernetes 1.$minor has no ValidatingAdmissionPolicies, which restrict permissions on Secrets and Nodes" "upgrade the cluster to 1.30 or newer"
+  [ -z "$jobsets" ] || [ "$workloads" = true ] || kubectl get customresourcedefinitions jobsets.jobset.x-k8s.io >/dev/null 2>&1 ||
+    add_problem "jobset_provider is $jobsets, but JobSet is not installed in the cluster" "https://jobset.sigs.k8s.io/docs/installation"
+  ! is_installed helm || check_release
+  ! $is_gke || [ "$jobsets" = gke ] ||
+    echo "this cluster is on GKE: no VM of a TPUNodeGroup can join it by kubeadm; for slices of JobSets, set jobset_provider = \"gke\" (docs/install.md, A cluster)"
+}
+
+# helm refuses to work on a release whose last run has not ended. A release names the oldest one to which it can go back.
 check_release() {
-  local status
+  local status oldest
   status=$(read_release_status)
   case $status in pending-*)
     add_problem "the release tpu-functions is $status: helm is still running, or it was interrupted" \
       "if it does not run: kubectl --namespace=tpu-functions delete secrets --selector=owner=helm,name=tpu-functions,status=$status" ;;
   esac
+  release=$(sed -n 's/^version: //p' infra/chart/Chart.yaml)
+  installed=$(read_metadata version)
+  [ -n "$installed" ] || [ -z "$(list_installations)" ] || installed='before the chart'
+  oldest=$(read_metadata tpu-functions.dev/oldest-downgrade)
+  [ -z "$oldest" ] || ! is_older "$release" "${oldest%%:*}" ||
+    add_problem "version $installed is installed, from which there is no way back to $release: ${oldest#*: }" "use the release ${oldest%%:*}, or a newer one"
 }
+
+read_metadata() { # KEY
+  helm get metadata tpu-functions --namespace=tpu-functions --output=json 2>/dev/null | sed -n 's,.*"'"$1"'": *"\([^"]*\)".*,\1,p' || true
+}
+
+rank='function rank(version,  part) { split(version, part, /[.-]/); return (part[1] * 1000 + part[2]) * 1000 + part[3] }'
+is_older() { awk -v one="$1" -v other="$2" "$rank"' BEGIN { exit rank(one) >= rank(other) }'; } # VERSION VERSION
 
 read_release_status() {
   helm status tpu-functions --namespace=tpu-functions --output=json 2>/dev/null | sed -n 's/.*"status": *"\([a-z-]*\)".*/\1/p' || true

@@ -16,7 +16,15 @@ from tests.real.deploy.installer import simulated_kubelet
 from tests.real.helm_hooks import checks_run, list_left
 from tests.real.inventory import list_everything
 from tests.real.relay.waiting import until
-from tests.support.chart import CHART, MANIFESTS, PROJECT, needs_helm, render, run_helm
+from tests.support.chart import (
+    CHART,
+    MANIFESTS,
+    PROJECT,
+    define_anything,
+    needs_helm,
+    render,
+    run_helm,
+)
 from tests.support.manifests import manifest
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("helm"), needs_helm]
@@ -124,6 +132,29 @@ def test_what_kubectl_has_applied_is_taken_over_without_what_the_chart_lacks(
         install(plane, {"slices": {"workloads": "jobsets"}, "image": {"tag": tag}})
         assert plane.request("GET", path)[1]["data"] == {"paused": "true"}
     helm(plane, "uninstall", "tpu-functions", "--no-hooks", "--wait")
+
+
+def test_the_definition_that_tpu_operator_has_applied_is_taken_over_with_its_groups(
+    plane: OwnControlPlane,
+) -> None:
+    """Its CRD has the same name, and other fields; it is applied by kubectl."""
+    definition = define_anything("tpu.google.com", "TPUNodeGroup")
+    (version,) = definition["spec"]["versions"]
+    version["name"] = "v1alpha1"
+    version["schema"]["openAPIV3Schema"]["properties"] = {"spec": {"type": "object"}}
+    applied = plane.run_kubectl("apply", "-f", "-", stdin=json.dumps(definition))
+    assert applied.returncode == 0, applied.stderr
+    until(lambda: plane.request("GET", GROUPS)[0] == 200, "groups are served")
+    group = manifest("theirs")
+    assert plane.request("POST", GROUPS, group)[0] == 201
+    install(plane, {"image": {"tag": "1"}}, "--take-ownership")
+    path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/tpunodegroups.tpu.google.com"
+    assert plane.request("GET", path)[1]["spec"]["names"]["shortNames"] == ["tng"]
+    assert plane.request("GET", f"{GROUPS}/theirs")[1]["spec"] == group["spec"]
+    install(plane, {"image": {"tag": "2"}})
+    helm(plane, "uninstall", "tpu-functions", "--no-hooks", "--wait")
+    assert plane.request("GET", f"{GROUPS}/theirs")[0] == 200, "definitions are kept"
+    plane.run_kubectl("delete", "-f", str(MANIFESTS / "base" / "crd.yaml"))
 
 
 def test_the_webhook_alone_is_one_installation_and_keeps_its_certificate(

@@ -226,7 +226,8 @@ def installer(
     tree = directory / "tree"
     for part in ("infra", "relay", "shared"):
         shutil.copytree(ROOT / part, tree / part)
-    shutil.copy(ROOT / "deploy.sh", tree)
+    for name in ("deploy.sh", "CHANGELOG.md"):
+        shutil.copy(ROOT / name, tree)
     settings = directory / "settings"
     settings.mkdir()
     (settings / "prod.tfvars").write_text(f'project_id = "{PROJECT}"\n')

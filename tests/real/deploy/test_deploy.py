@@ -100,6 +100,10 @@ def test_an_installation_succeeds_and_a_second_one_changes_only_the_image(
         assert "namespace/tpu-functions created" in first.output
         assert "the admission policy on Secrets has effect" in first.output
         assert "label_node has handled a message and called the cluster" in first.output
+        assert first.output.endswith(
+            "\n== Installed; all checks succeeded\nNext: edit a group of examples/, kubectl apply it, and "
+            "kubectl get tpunodegroups --watch (docs/install.md, After the first run)\n"
+        )
         (built,) = [call for call in first.calls if "builds submit" in call]
         for flag in (
             "--config=infra/cloudbuild.yaml",
@@ -727,6 +731,7 @@ def test_a_helm_that_could_not_install_is_reported_before_anything_is_changed(
     "arguments, message",
     [
         (["--force", "prod"], "unknown option --force; see ./deploy.sh --help"),
+        (["--uninstall", "--restored", "prod"], "--restored installs: run ./deploy.sh --dir DIR --restored prod first, then --uninstall"),
         (["prod", "test"], "one cluster at a time, not prod and test"),
         (["../prod"], "CLUSTER must be lower-case letters, digits and hyphens, not ../prod"),
     ],
@@ -1044,6 +1049,143 @@ def test_a_token_writer_that_has_not_written_all_tokens_ends_the_run(deploy: Ins
         "--namespace=tpu-functions logs deployment/token-writer names each step's error "
         "(docs/reference/token-writer.md); fix that, and run this again\n"
     )
+
+
+def test_an_uninstallation_keeps_google_cloud_which_destroy_then_deletes(deploy: Installer) -> None:
+    """Helm's own check is tested with helm: here no kubelet runs its Job."""
+    write_user_values(deploy, uninstallCheck=False)
+    with simulated_kubelet(deploy.plane):
+        assert deploy.run("--yes", "--images", "example.test/tpu:1", "prod").code == 0
+        deploy.terraform = [HAS_STATE]
+        deploy.kubectl = [("get tpunodegroups", "default  train", 0)]
+        rejected = deploy.run("--uninstall", "--yes", "prod")
+        assert (rejected.code, rejected.changing_calls()) == (1, [])
+        assert (
+            "  - TPUNodeGroups exist, and nothing would delete their slices: default/train "
+            in rejected.output
+        )
+        deploy.kubectl, deploy.helm = (
+            [],
+            [("^#1 uninstall", "Error: job uninstall-check failed", 1)],
+        )
+        refused = deploy.run("--uninstall", "--yes", "prod")
+        assert refused.output.endswith(
+            "Error: job uninstall-check failed\ndeploy.sh: helm has not uninstalled the chart. "
+            "To keep it: ./deploy.sh --dir DIR prod\n"
+        )
+        deploy.helm = []
+        done = deploy.run("--uninstall", "--yes", "prod")
+        assert done.code == 0, done.output
+    assert done.output.partition("\n== ")[2].partition("\n== ")[2] == (
+        "Uninstalled. What remains:\n"
+        "in the cluster: Namespace tpu-functions CustomResourceDefinition tpunodegroups.tpu.google.com \n"
+        "on Google Cloud: 4 resource(s) of Terraform in my-gcp-project. The sweep fails each minute; to pause it:\n"
+        "  gcloud scheduler jobs pause tpu-functions-sweep --location=us-central1 --project=my-gcp-project\n"
+        "To delete all of it: ./deploy.sh --dir DIR --destroy prod\n"
+    )
+    assert not any("terraform" in call for call in done.changing_calls())
+    path = "/api/v1/namespaces/tpu-functions/configmaps"
+    assert [one["metadata"]["name"] for one in deploy.plane.request("GET", path)[1]["items"]] == [
+        "kube-root-ca.crt"
+    ]
+    destroyed = deploy.run("--destroy", "--yes", "prod")
+    assert destroyed.code == 0, destroyed.output
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_first_run_that_fails_says_what_is_there_and_how_to_delete_it(
+    is_first: bool, read_only: Installer
+) -> None:
+    state = ("#2 .* state list", "data.google_project.this\ngoogle_pubsub_topic.step", 0)
+    read_only.terraform = [(" apply ", "Error: Forbidden", 1), state]
+    read_only.helm = [] if is_first else [("get metadata", '{"version":"0.2.0"}', 0)]
+    ran = read_only.run("--yes", "prod")
+    assert ran.code == 1
+    says = (
+        "\n== This first run has not ended. There are now:\n"
+        "1 resource(s) of Terraform in my-gcp-project, and the chart in tests: not installed\n"
+        "To continue, run this again. To delete it: ./deploy.sh --dir DIR --destroy prod\n"
+    )
+    assert ran.output.endswith(f"Error: Forbidden\n{says if is_first else ''}")
+
+
+NOTES = """
+## [Unreleased]
+
+### Upgrading
+
+Of the next one.
+
+### Added
+
+- A thing.
+
+## [0.2.0] - 2026-11-01
+
+### Upgrading
+
+Write a value.
+
+### Changed
+
+Other things.
+
+## [0.1.9] - 2026-10-01
+
+### Upgrading
+
+Delete an object.
+
+## [0.1.0] - 2026-01-01
+
+### Upgrading
+
+Of the installed one.
+"""
+
+
+@pytest.mark.parametrize(
+    "metadata, shown",
+    [
+        (
+            '"version":"0.1.0"',
+            "From version 0.1.0 to 0.2.0\n\nOf the next one.\n\n\nWrite a value.\n\n\nDelete an object.\n\n",
+        ),
+        ('"version":"0.2.0"', ""),
+        (
+            '"version":"0.10.0"',
+            "From version 0.10.0 to 0.2.0\nThis is an older version (docs/operate.md, Upgrades and rollbacks)\n",
+        ),
+        ("", ""),
+    ],
+    ids=["older", "the same", "newer", "none"],
+)
+def test_a_run_shows_what_the_changelog_says_about_the_way_from_the_installed_version(
+    metadata: str, shown: str, read_only: Installer
+) -> None:
+    (read_only.tree / "CHANGELOG.md").write_text(NOTES)
+    chart = read_only.tree / "infra" / "chart" / "Chart.yaml"
+    chart.write_text(re.sub("(?m)^version: .*", "version: 0.2.0", chart.read_text()))
+    read_only.helm = [("get metadata", f'{{"chart":"tpu-functions",{metadata}}}', 0)]
+    for arguments in (["--dry-run", "prod"], ["prod"]):
+        ran = read_only.run(*arguments, answer="n\n")
+        between = ran.output.partition(" context tests\n")[2].partition("\n== Google Cloud\n")[0]
+        between = re.sub("^note: .*\n", "", between)
+        assert between == (f"\n== {shown}" if shown else "")
+
+
+def test_an_older_version_that_cannot_follow_is_rejected_with_the_reason(
+    read_only: Installer,
+) -> None:
+    limit = '"annotations":{"tpu-functions.dev/oldest-downgrade":"0.9.0: older ones cannot read the status"}'
+    read_only.helm = [("get metadata", f'{{"version":"0.10.0",{limit}}}', 0)]
+    ran = read_only.run("--yes", "prod")
+    assert ran.output.partition("deploy.sh: ")[2] == (
+        "1 problem(s); nothing was changed\n\n"
+        f"  - version 0.10.0 is installed, from which there is no way back to {VERSION}: older ones cannot read the status\n"
+        "      use the release 0.9.0, or a newer one\n"
+    )
+    assert ran.changing_calls() == []
 
 
 def test_destroy_is_rejected_until_no_group_exists_and_can_be_repeated_after_an_error(

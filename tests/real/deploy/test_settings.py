@@ -207,6 +207,32 @@ def test_cluster_and_state_are_bound_to_each_other_by_an_id(
         assert namespace() == [None, installed[1]]
 
 
+def test_a_failed_first_run_is_continued_or_deleted(
+    tmp_path: Path, own_control_plane: OwnControlPlane
+) -> None:
+    with with_terraform(tmp_path, own_control_plane) as deploy:
+        late = {"provisioner": [{"local-exec": {"command": "test -e ../../may-begin"}}]}
+        (deploy.tree / "infra" / "terraform" / "late.tf.json").write_text(
+            json.dumps({"resource": {"terraform_data": {"late": late}}})
+        )
+        write_settings(deploy, "self-managed-id-token")
+        for _ in range(2):
+            failed = deploy.run("--yes", "--images", "example.test/tpu:1", "prod")
+            assert failed.code == 1
+            assert failed.output.endswith(
+                "\n== This first run has not ended. There are now:\n"
+                "3 resource(s) of Terraform in my-gcp-project, and the chart in tests: not installed\n"
+                "To continue, run this again. To delete it: ./deploy.sh --dir DIR --destroy prod\n"
+            )
+        deleted = deploy.run("--destroy", "--yes", "prod")
+        assert deleted.code == 0, deleted.output
+        assert deleted.output.endswith("\n== Uninstalled. DIR remains.\n")
+        assert (
+            '"resources": []'
+            in (deploy.folder / "terraform.tfstate.d" / "prod" / "terraform.tfstate").read_text()
+        )
+
+
 def test_unreadable_settings_are_reported_with_terraforms_error(deploy: Installer) -> None:
     write_settings(deploy, "gke", "vpc_egress = {\n")
     ran = deploy.run("--dry-run", "prod")
