@@ -45,6 +45,8 @@ class GroupRecord:
     running_chips: int
     is_complete: bool
     """Whether it was Ready at least once."""
+    is_idle: bool
+    """Whether it is Ready and no Pod uses its chips."""
 
 
 def read_record(raw: Mapping[str, Any]) -> GroupRecord:
@@ -72,6 +74,7 @@ def read_record(raw: Mapping[str, Any]) -> GroupRecord:
         chips=chips,
         running_chips=min(chips, chips // max(1, hosts) * running),
         is_complete=guess_time(status.get("completedAt")) is not None,
+        is_idle=state == GroupState.READY and guess_time(status.get("idleSince")) is not None,
     )
 
 
@@ -148,6 +151,7 @@ class GroupMetrics:
         for state in GroupState:
             metrics.CHIPS.labels(state).set(chips[state])
             metrics.RUNNING_CHIPS.labels(state).set(running[state])
+        metrics.IDLE_CHIPS.set(sum(one.chips for one in self._records.values() if one.is_idle))
 
     def _observe(self, raw: Mapping[str, Any]) -> None:
         """Replace the record of a group, and count its creation, loss or repair."""

@@ -117,6 +117,12 @@ RUNNING_CHIPS = _declare(
     ("state",),
     "TPU chips of running VMs, by the state of their slice; `NotReady`: billed, but not usable.",
 )
+IDLE_CHIPS = _declare(
+    Gauge,
+    "tpu_functions_idle_chips",
+    (),
+    "TPU chips of Ready slices that no Pod uses, as `report_leaks` observes once an hour.",
+)
 TIME_TO_READY = _declare(
     Histogram,
     "tpu_functions_slice_time_to_ready_seconds",

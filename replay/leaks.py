@@ -28,7 +28,7 @@ _PLAIN = re.compile(r"[a-z0-9][-a-z0-9.:]*")
 def observe_leaks(deps: Dependencies) -> ObservedLeaks:
     """The leaked slices now, with the user's permissions. Raises `CallError`."""
     now = deps.now()
-    return observe(Work(**work_fields(deps, TimeTrigger(now), now)))
+    return observe(Work(**work_fields(deps, TimeTrigger(now), now)), with_use=False)
 
 
 def describe_leaks(observed: ObservedLeaks) -> list[tuple[str, list[str]]]:

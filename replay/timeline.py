@@ -6,6 +6,7 @@ last entry of the audit log; a span of readiness lasts from one line with a ``re
 """
 
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -15,6 +16,7 @@ from replay import decisions
 from replay.decisions import Decision
 from shared.base.documents import read_mapping
 from shared.base.timestamps import guess_time, render_time
+from shared.node_groups.goodput import UNUSABLE
 from shared.node_groups.status import Condition
 from shared.triggers import routes
 
@@ -95,6 +97,8 @@ class Timeline:
     until: datetime
     spans: tuple[Span, ...] = ()
     moments: tuple[Moment, ...] = ()
+    unusable: Mapping[str, float] = field(default_factory=dict)
+    """Chip-hours that were billed and not usable, by cause, as the steps have added them up."""
 
     def list_spans(self, kind: str) -> list[Span]:
         return [span for span in self.spans if span.kind == kind]
@@ -162,10 +166,14 @@ class _Reader:
     running: dict[str, datetime] = field(default_factory=dict)
     """VMs that run, and since when."""
     ready: Span | None = None
+    unusable: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
 
     def read_line(self, at: datetime, line: Mapping[str, Any]) -> None:
-        """A function's line about one message."""
+        """A function's line about one message, or about chips that were not usable."""
         step, decision = str(line.get("step", "")), str(line.get("decision", ""))
+        if decision == UNUSABLE:
+            self.unusable[str(line.get("cause", ""))] += _number(line.get("chip_hours"))
+            return
         took = timedelta(milliseconds=_number(line.get("milliseconds")))
         counted = line.get("calls")
         calls = counted if isinstance(counted, Mapping) else {}
@@ -285,9 +293,8 @@ def read_timeline(
     moments = sorted(reader.moments, key=lambda moment: moment.at)
     begins = [span.begin for span in reader.spans] + [moment.at for moment in moments]
     since = min(begins, default=until)
-    return Timeline(
-        group, resource_name, chips_per_vm, since, until, tuple(reader.spans), tuple(moments)
-    )
+    lanes = tuple(reader.spans), tuple(moments), dict(reader.unusable)
+    return Timeline(group, resource_name, chips_per_vm, since, until, *lanes)
 
 
 def _number(value: Any) -> float:
@@ -337,6 +344,9 @@ def to_document(timeline: Timeline, price: float | None) -> dict[str, Any]:
             name: share.total_seconds() for name, share in timeline.shares.items()
         },
         "chipHours": round(timeline.chip_hours, 4),
+        "unusableChipHours": {
+            cause: round(timeline.unusable[cause], 4) for cause in timeline.unusable
+        },
         "cost": round(timeline.chip_hours * price, 2) if price is not None else None,
         "spans": list(map(_fields_of, timeline.spans)),
         "moments": list(map(_fields_of, timeline.moments)),

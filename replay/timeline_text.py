@@ -30,6 +30,9 @@ def render_summary(timeline: Timeline, price: float | None) -> Iterator[str]:
             "ran: the slice waited for capacity, or VMs booted and joined."
         )
     yield render_cost(timeline, price)
+    if timeline.unusable:
+        parts = (f"{hours:.2f} ({cause})" for cause, hours in sorted(timeline.unusable.items()))
+        yield f"Of them billed and not usable, by cause: {', '.join(parts)}."
 
 
 def render_cost(timeline: Timeline, price: float | None) -> str:

@@ -1,4 +1,4 @@
-"""report_leaks: once an hour, log an error for each leaked slice. The step deletes nothing.
+"""report_leaks: once an hour, report leaked and idle slices. The step deletes nothing.
 
 Trigger: a message of the sweep, in one minute of each hour.
 
@@ -14,6 +14,9 @@ ten in a run, the oldest first. The log line counts the rest.
 A Node is reported, in one warning for all, if it is an hour old, has the label or a name of a group's
 Node, and that group does not exist: its VM has registered it after the group's deletion, or somebody has
 removed the group's finalizer, or added one to the Node.
+
+A slice is idle if no Pod holds a chip of its Nodes. The step records since when in the status of its
+TPUNodeGroup, and reports it an hour later (`idle`).
 """
 
 from functions.report_leaks import decide, observe

@@ -1,9 +1,11 @@
-"""The slices that have lost their group, on Compute Engine."""
+"""The slices that have lost their group, on Compute Engine, and the use of the others."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import Any
 
+from functions.report_leaks.idle import SliceInUse, TpuNode, find_slices, read_tpu_node
 from functions.report_leaks.leaks import (
     LISTED_KINDS,
     MIG_SERVICE,
@@ -15,6 +17,7 @@ from functions.report_leaks.leaks import (
     is_abandoned,
     list_places,
 )
+from shared.base.pods import holds_chips
 from shared.frame.plan import StaleObservation, Work
 from shared.ports.errors import CallError, OutOfTimeError
 from shared.ports.gce.calls import Gce
@@ -25,6 +28,8 @@ MAX_LEAKS = 10
 """How many leaked slices one invocation reads again and reports, the oldest first."""
 SECONDS_FOR_CONFIRMING = 15.0
 """Listing leaves so many seconds for reading the groups and the suspected slices."""
+SECONDS_FOR_WRITES = 5.0
+"""Reading Pods leaves so many seconds for recording which slices are idle."""
 
 
 @dataclass(frozen=True)
@@ -42,10 +47,15 @@ class ObservedLeaks:
     unseen: tuple[str, ...] = ()
     nodes: tuple[str, ...] = ()
     """Nodes without a group."""
+    slices: tuple[SliceInUse, ...] = ()
+    """The slices with Nodes, and whether Pods use them."""
 
 
-def observe(work: Work) -> ObservedLeaks:
-    """List the resources that have names of this system, then the groups. Read leaks again."""
+def observe(work: Work, *, with_use: bool = True) -> ObservedLeaks:
+    """List the resources that have names of this system, then the groups. Read leaks again.
+
+    ``with_use``: also read whether Pods use the slices.
+    """
     cluster = work.cluster.get_cluster_id()
     listed: list[ListedResource] = []
     failures: list[CallError | OutOfTimeError] = []
@@ -79,10 +89,38 @@ def observe(work: Work) -> ObservedLeaks:
             leaks.append(confirm(work.gce, suspect))
     existing = tuple(leak for leak in leaks if leak.resources)
     nodes: tuple[str, ...] = ()
+    own: list[TpuNode] = []
     with best_effort("Nodes"):
-        nodes = find_nodes_without_group(work.cluster.list_all_nodes(), groups, work.now)
+        every = _keep_tpu_nodes(work.cluster.list_all_nodes(), own)
+        nodes = find_nodes_without_group(every, groups, work.now)
+    found_slices = find_slices(own, groups, cluster, work.now) if with_use else ()
+    slices = {one.name: one for one in found_slices}
+    with best_effort("Pods"), work.reserve(SECONDS_FOR_WRITES):
+        # One Node of a slice that is in use mostly shows it. If there is no time for all, the next run
+        # begins with another slice.
+        for name in work.rotate(sorted(slices)):
+            if not work.has_time():
+                break
+            is_used = any(_has_user(work, node) for node in slices[name].nodes)
+            slices[name] = replace(slices[name], is_used=is_used)
     left, lacking = len(suspects[MAX_LEAKS:]), tuple(sorted(unseen))
-    return ObservedLeaks(existing, len(listed), tuple(failures), left, lacking, nodes)
+    in_use = tuple(slices.values())
+    return ObservedLeaks(existing, len(listed), tuple(failures), left, lacking, nodes, in_use)
+
+
+def _keep_tpu_nodes(
+    every: Iterable[Mapping[str, Any]], own: list[TpuNode]
+) -> Iterator[Mapping[str, Any]]:
+    """The same Nodes. What matters of those of slices is kept in ``own``."""
+    for raw in every:
+        if (node := read_tpu_node(raw)) is not None:
+            own.append(node)
+        yield raw
+
+
+def _has_user(work: Work, node: TpuNode) -> bool:
+    """Whether a Pod on the Node holds chips."""
+    return any(map(holds_chips, work.cluster.list_pods_on(node.name)))
 
 
 def confirm(gce: Gce, leak: Leak) -> Leak:

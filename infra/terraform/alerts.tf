@@ -25,6 +25,14 @@ locals {
       label       = "decision"
       meaning     = "NotAllSeen"
     }
+    idle_slices = {
+      name        = "${var.name_prefix}-idle-slices"
+      description = "Slices whose chips no Pod uses, as report_leaks finds them once an hour: TPUNodeGroups that were idle an hour before, too, and node pools"
+      step        = "report_leaks"
+      decisions   = "\"IdleSlice\""
+      label       = "slice"
+      meaning     = "The name of its resources, or of its node pool"
+    }
     refused_joins = {
       name        = "${var.name_prefix}-refused-joins"
       description = "Requests for the certificates of Nodes that approve_join has denied, has left pending for two minutes, or that another approver has approved"
@@ -143,6 +151,25 @@ locals {
       group_by = ["metric.labels.slice"]
       runbook  = "leaked-slices"
       advice   = "Its TPUNodeGroup is gone, and its VMs are billed. `PUBSUB_PROJECT=${var.project_id} PROJECTS=${join(",", local.served_projects)} kubectl tng leaks` names all its remaining resources and the commands that delete them."
+    }
+
+    # A node pool has no status that could say since when it is idle, so two runs must find it.
+    idle_slices = {
+      title     = "a slice is idle"
+      severity  = "WARNING"
+      condition = "No Pod used a slice in two runs"
+      filter = [
+        "resource.type = \"cloud_run_revision\"",
+        "metric.type = \"logging.googleapis.com/user/${local.alert_metrics.idle_slices.name}\"",
+      ]
+      above    = 1
+      duration = "0s"
+      period   = "7500s"
+      aligner  = "ALIGN_SUM"
+      reducer  = "REDUCE_SUM"
+      group_by = ["metric.labels.slice"]
+      runbook  = "tpuchipsidle"
+      advice   = "Its VMs are billed, and no Pod holds a chip of its Nodes. Nothing deletes it for that. The line names it and its workload: `gcloud logging read 'jsonPayload.decision=\"IdleSlice\" AND resource.labels.service_name=\"${local.function_names["report_leaks"]}\"' --project=${var.project_id} --freshness=3h --format='value(jsonPayload.note)'`."
     }
 
     unseen_leaks = {

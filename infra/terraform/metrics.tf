@@ -125,6 +125,51 @@ resource "google_logging_metric" "class_waits" {
   depends_on = [time_sleep.apis]
 }
 
+# One line whenever the cause or the chips change, and once an hour. The sum of a distribution is its mean times its count.
+resource "google_logging_metric" "unusable" {
+  project         = var.project_id
+  name            = "${var.name_prefix}-unusable-chip-hours"
+  description     = "Chip-hours of running VMs whose slices were not Ready: billed, and not usable, by cause"
+  filter          = "${local.invocations} AND jsonPayload.decision=\"Unusable\" AND jsonPayload.chip_hours>=0"
+  value_extractor = "EXTRACT(jsonPayload.chip_hours)"
+
+  metric_descriptor {
+    metric_kind = "DELTA"
+    value_type  = "DISTRIBUTION"
+    unit        = "h"
+
+    dynamic "labels" {
+      for_each = {
+        cause    = "start: VMs boot and join. computeEngine: it has taken VMs back or restores them. steps: a step fails. user: all else"
+        group    = "The TPUNodeGroup"
+        workload = "The workload that it was created for, if any"
+      }
+      content {
+        key         = labels.key
+        value_type  = "STRING"
+        description = labels.value
+      }
+    }
+  }
+
+  # 0.01 to 5,243 chip-hours.
+  bucket_options {
+    exponential_buckets {
+      num_finite_buckets = 19
+      growth_factor      = 2
+      scale              = 0.01
+    }
+  }
+
+  label_extractors = {
+    cause    = "EXTRACT(jsonPayload.cause)"
+    group    = "EXTRACT(jsonPayload.group)"
+    workload = "EXTRACT(jsonPayload.workload)"
+  }
+
+  depends_on = [time_sleep.apis]
+}
+
 # From the receipt of a message to the response, without the cold start of an instance.
 resource "google_logging_metric" "duration" {
   project         = var.project_id

@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 
 from shared.base.reasons import Reason, find_advice
 from shared.base.timestamps import render_time
+from shared.node_groups.goodput import add_period
 from shared.node_groups.node_group import AnyGroup, NodeGroup, UnreadableGroup
 from shared.node_groups.recovery import describe_recovery
 from shared.node_groups.status import (
@@ -54,9 +55,12 @@ def conclude(group: AnyGroup, status: Status, now: datetime) -> Status:
     verdict = _with_retries(find_readiness(group, status), group, status, now)
     if verdict.is_ready and status.completed_at is None:
         status = replace(status, completed_at=now)
-    return status.with_condition(
+    if not verdict.is_ready:
+        status = replace(status, idle_since=None)
+    status = status.with_condition(
         Type.READY, verdict.is_ready, verdict.reason, verdict.message, group, now
     )
+    return add_period(group, status, now)
 
 
 def _with_retries(verdict: Readiness, group: AnyGroup, status: Status, now: datetime) -> Readiness:

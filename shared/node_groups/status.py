@@ -59,6 +59,19 @@ class State(StrEnum):
     FAILED = "Failed"
 
 
+class UnusableCause(StrEnum):
+    """Why running chips are not usable (`goodput`)."""
+
+    START = "start"
+    """The VMs of a new slice boot and join."""
+    STEPS = "steps"
+    """A step fails and is retried, because of this system or of an API that it calls."""
+    COMPUTE_ENGINE = "computeEngine"
+    """Compute Engine has taken VMs back, restores them, or has no capacity for the others."""
+    USER = "user"
+    """Whatever else the reason of ``Ready`` names: the user can correct it."""
+
+
 class Type(StrEnum):
     """The conditions; the comment names the step that writes each."""
 
@@ -194,6 +207,24 @@ _NOTHING: Mapping[Any, Any] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
+class Unusable:
+    """Chips of running VMs of a slice that was not Ready: billed, and not usable (`goodput`).
+
+    ``chip_seconds`` are the sums by cause. ``chips`` are not usable for ``cause`` since ``since``, which
+    the sums do not have yet.
+    """
+
+    chip_seconds: Mapping[UnusableCause, int] = field(default_factory=lambda: _NOTHING)
+    cause: UnusableCause | None = None
+    chips: int = 0
+    since: datetime | None = None
+
+    @property
+    def chip_hours(self) -> float:
+        return sum(self.chip_seconds.values()) / 3600
+
+
+@dataclass(frozen=True)
 class Status:
     """The whole ``status``."""
 
@@ -210,6 +241,9 @@ class Status:
     retries: tuple[Retry, ...] = ()
     """Errors that no condition reports: transient ones that only the sweep retries and that may not be
     over, and those of label_node while the slice is complete."""
+    idle_since: datetime | None = None
+    """Since when no Pod uses the chips of the Ready slice, as report_leaks observes once an hour."""
+    unusable: Unusable = Unusable()
 
     def has_run_out(self, now: datetime, started: datetime | None = None) -> bool:
         """Whether a VM that was started then is, or was, old enough for its maxRunDuration. If its start
@@ -290,6 +324,8 @@ def parse(raw: Any) -> Status:
         counts=Counts(**{name: _read_count(summary, name) for name in Counts.__dataclass_fields__}),
         pending=tuple(_parse_pending(document)),
         retries=tuple(_parse_retries(document)),
+        idle_since=_read_time(document["idleSince"]) if document.get("idleSince") else None,
+        unusable=_parse_unusable(read_mapping(document, "unusable")),
     )
 
 
@@ -382,6 +418,15 @@ def _parse_retries(document: Document) -> Iterator[Retry]:
             yield Retry(step, read_text(entry, "message"), _read_time(entry.get("since")))
 
 
+def _parse_unusable(document: Document) -> Unusable:
+    sums, since = read_mapping(document, "chipSeconds"), guess_time(document.get("since"))
+    chip_seconds = {one: count for one in UnusableCause if (count := _read_count(sums, one))}
+    word, chips = read_text(document, "cause"), _read_count(document, "chips")
+    cause = next((one for one in UnusableCause if one == word), None)
+    is_open = since is not None and chips and cause is not None
+    return Unusable(chip_seconds, cause, chips, since) if is_open else Unusable(chip_seconds)
+
+
 def render(status: Status) -> dict[str, Any]:
     """The status as JSON for the API server, without empty values."""
     counts = status.counts
@@ -426,6 +471,20 @@ def render(status: Status) -> dict[str, Any]:
                 {"step": one.step, "message": one.message, "since": render_time(one.since)}
                 for one in status.retries
             ],
+            "idleSince": _time(status.idle_since),
+            "unusable": _render_unusable(status.unusable),
+        }
+    )
+
+
+def _render_unusable(unusable: Unusable) -> dict[str, Any]:
+    return without_empty(
+        {
+            "chipHours": f"{unusable.chip_hours:.1f}" if unusable.chip_seconds else "",
+            "chipSeconds": {str(one): unusable.chip_seconds[one] for one in unusable.chip_seconds},
+            "cause": str(unusable.cause or ""),
+            "chips": unusable.chips,
+            "since": _time(unusable.since),
         }
     )
 

@@ -13,9 +13,10 @@ from shared.frame.plan import Emit, NothingToDo, Plan, StepRefused, Work
 from shared.frame.step import Invocation, Step, work_fields
 from shared.node_groups import node_group, readiness, status
 from shared.node_groups.events import changes
+from shared.node_groups.goodput import UNUSABLE
 from shared.node_groups.node_group import AnyGroup, NodeGroup
 from shared.node_groups.snapshot import RULES
-from shared.node_groups.status import Status, Type
+from shared.node_groups.status import Status, Type, UnusableCause
 from shared.ports.errors import CallError
 from shared.settings import Settings
 from shared.triggers import routes
@@ -83,10 +84,22 @@ class GroupWork(Work):
         self.status = desired
         rendered = status.render(desired)
         if rendered != (self.group.raw.get("status") or {}):
+            before = status.parse_of(self.group).unusable.chip_seconds
             self.replace_object(self.cluster.replace_status(self.group.raw, rendered))
+            self._log_unusable(before)
             ready = desired.conditions.get(Type.READY)
             if ready is not None:
                 self.facts["ready"] = {"reason": ready.reason, "message": ready.message}
+
+    def _log_unusable(self, before: Mapping[UnusableCause, int]) -> None:
+        """Write a line for each sum of unusable chips that has grown."""
+        named = {"group": self.group.key, "workload": self.group.workload}
+        for cause, seconds in self.status.unusable.chip_seconds.items():
+            if added := seconds - before.get(cause, 0):
+                fields = {"step": self.step, "decision": UNUSABLE, **named, "cause": str(cause)}
+                self.log.info(
+                    f"{self.step}: {UNUSABLE}", **fields, chip_hours=round(added / 3600, 4)
+                )
 
     def conclude_and_write(self, known: Status) -> None:
         """Compute ``Ready``, and write a status with it."""

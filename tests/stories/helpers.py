@@ -175,6 +175,14 @@ def nodes(harness: Harness) -> dict[str, dict[str, Any]]:
     return {node["metadata"]["name"]: node for node in found}
 
 
+def bind_pod(harness: Harness, node: str) -> None:
+    """Create a Pod that holds the four chips of a Node."""
+    limits = {"limits": {"google.com/tpu": "4"}}
+    spec = {"nodeName": node, "containers": [{"name": "a", "image": "a", "resources": limits}]}
+    body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": f"on-{node}"}, "spec": spec}
+    harness.simulation.admin("POST", "/api/v1/namespaces/default/pods", body)
+
+
 def vms(harness: Harness) -> list[str]:
     """The paths of all VMs."""
     return [path for path in harness.simulation.gce.leftovers() if "/instances/" in path]

@@ -32,7 +32,7 @@ from tests.stories.calls import (
     max_kubernetes_to_ready,
     run_lifecycle,
 )
-from tests.stories.helpers import HOUR, MINUTE, ONE_HOST, STANDARD, PrintFigure
+from tests.stories.helpers import HOUR, MINUTE, ONE_HOST, STANDARD, TWO_SINGLE, PrintFigure
 from tests.support.harness import ROOT, Harness
 from tests.support.manifests import manifest
 
@@ -294,6 +294,36 @@ def test_a_settled_fleet_costs_two_lists_a_minute_and_a_resync_per_group_and_hou
     assert counter.kubernetes("sweep") - lists == 120
     assert resyncs == ["label_node"] * 20
     assert cost == Cost(writes=0, reads=40, kubernetes=40)
+
+
+@pytest.mark.parametrize(
+    "change, expected", [({}, (2, 3)), (TWO_SINGLE, (1, 3))], ids=["BULK", "INDIVIDUAL"]
+)
+def test_a_further_settled_slice_costs_at_most_four_calls_an_hour_to_each_api(
+    change: dict[str, Any], expected: tuple[int, int], print_figure: PrintFigure
+) -> None:
+    """All calls of all steps, with the sweep and the hourly look for idle slices. Its first Node is in
+    use: of an idle slice, each Node is looked at."""
+    spent = []
+    for count in (1, 6):
+        harness = Harness()
+        names = [f"slice-{number}" for number in range(count)]
+        for name in names:
+            harness.apply(manifest(name, **{**change, "instanceConfig": STANDARD}))
+        _until_each(harness, names, harness.is_ready)
+        for node in helpers.nodes(harness):
+            helpers.bind_pod(harness, node)
+        harness.run_for(2 * HOUR + 5 * MINUTE)
+        counter = CallCounter(harness)
+        harness.run_for(HOUR)
+        counted = counter.cost()
+        spent.append((counted.reads + counted.writes, counter.with_sweep()))
+    gce, kubernetes = ((after - before) / 5 for before, after in zip(*spent, strict=True))
+    print_figure(
+        f"calls, a further settled slice in an hour: {gce:g} GCE, {kubernetes:g} Kubernetes"
+    )
+    assert (gce, kubernetes) == expected
+    assert max(expected) <= 4
 
 
 def test_nothing_is_listed_per_event_that_grows_with_the_cluster() -> None:

@@ -5,69 +5,29 @@ from __future__ import annotations
 import json
 from collections.abc import Collection
 from dataclasses import replace
-from datetime import timedelta
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from functions.report_leaks.decide import ReportLeak, decide
 from functions.report_leaks.leaks import MIG_SERVICE, POLICY_SERVICE, TEMPLATE_SERVICE, Leak
 from functions.report_leaks.observe import MAX_LEAKS, ObservedLeaks, observe
-from shared.base.logs import make_logger
 from shared.base.names import RESOURCE_NAME_LABEL
-from shared.base.timestamps import render_time
-from shared.frame.plan import Plan, StaleObservation, Work
+from shared.frame.plan import Plan, StaleObservation
 from shared.ports.errors import CallError, OutOfTimeError
-from shared.ports.gce.calls import Gce
-from shared.ports.gce.values import ListedResource, ManagedInstance
-from shared.ports.kubernetes.cluster import Cluster
-from shared.triggers.trigger import TimeTrigger
-from tests.support.builders import CLUSTER, NOW, RESOURCE, SETTINGS, UID, group, raw_group
+from shared.ports.gce.values import ListedResource
+from tests.support.builders import CLUSTER, NOW, RESOURCE, UID, raw_group
 from tests.support.compute import instance_group, policy, template
-from tests.support.reads import Reads
+from tests.unit.functions.report_leaks.objects import (
+    MARK,
+    MEMBERS,
+    listed,
+    raw_node,
+    work,
+)
 
-MARK = group().mark
 FORBIDDEN = CallError("list", 403, "forbidden", "may not list")
 SLOW = OutOfTimeError("no answer within 15 s")
-LOCATIONS = {MIG_SERVICE: "us-central1-c", TEMPLATE_SERVICE: "", POLICY_SERVICE: "us-central1"}
-
-
-def listed(
-    service: str, project: str = "my-gcp-project", name: str = RESOURCE, mark: str = MARK
-) -> ListedResource:
-    return ListedResource(project, service, LOCATIONS[service], name, mark, NOW - timedelta(days=1))
-
-
-MEMBERS = (
-    ManagedInstance(f"{RESOURCE}-ab12", "RUNNING", id="42"),
-    ManagedInstance(f"{RESOURCE}-cd34", ""),
-)
-EXISTING: dict[str, Any] = {
-    "get_cluster_id": CLUSTER,
-    "list_named": lambda _project, service, _prefix: ([listed(service)], ()),
-    "list_groups": [],
-    "find_mig": instance_group(description=MARK),
-    "find_policy": replace(policy(), description=MARK),
-    "find_template": replace(template(), description=MARK),
-    "list_managed_instances": MEMBERS,
-    "list_all_nodes": [],
-}
-
-
-def work(projects: tuple[str, ...] = ("my-gcp-project",), **answers: Any) -> tuple[Work, Reads]:
-    reads, nothing = Reads(EXISTING | answers), cast("Any", None)
-    leak_work = Work(
-        settings=replace(SETTINGS, projects=frozenset(projects)),
-        gce=cast("Gce", reads),
-        cluster=cast("Cluster", reads),
-        publish=nothing,
-        random_bytes=bytes,
-        remaining_s=lambda: 30.0,
-        now=NOW,
-        trigger=TimeTrigger(NOW),
-        log=make_logger(),
-    )
-    return leak_work, reads
 
 
 CASES: dict[str, tuple[dict[str, Any], list[str], list[str]]] = {
@@ -114,12 +74,6 @@ def test_a_slice_is_leaked_if_its_resources_exist_without_its_group(
     assert [one.service for leak in observed.leaks for one in leak.resources] == services
     assert [vm for leak in observed.leaks for vm in leak.vms] == vms
     assert (observed.resources, observed.failures, observed.left) == (3, (), 0)
-
-
-def raw_node(name: str = f"{RESOURCE}-ab12", label: str = "", age: int = 60) -> dict[str, Any]:
-    created = render_time(NOW - timedelta(minutes=age))
-    labels = {RESOURCE_NAME_LABEL: label} if label else {}
-    return {"metadata": {"name": name, "creationTimestamp": created, "labels": labels}}
 
 
 NODES: dict[str, tuple[dict[str, Any], list[dict[str, Any]], bool]] = {

@@ -31,6 +31,8 @@ from shared.node_groups.status import (
     State,
     Status,
     Type,
+    Unusable,
+    UnusableCause,
 )
 from shared.triggers.routes import STEPS
 from tests.support.builders import readable
@@ -219,6 +221,8 @@ FULL = Status(
     counts=Counts(2, 2, 1, 1, 1),
     pending=(Pending("tng-a-1a2b3c4d-x1y2", "NodeNotReady", MOMENT),),
     retries=(Retry("label_node", "503 backendError", MOMENT),),
+    idle_since=MOMENT,
+    unusable=Unusable(dict.fromkeys(UnusableCause, 60), UnusableCause.USER, 8, MOMENT),
 )
 
 
@@ -251,6 +255,8 @@ def test_the_columns_show_the_state_of_a_group(server: Server) -> None:
         ],
         "nodeSummary": {"text": "0/2"},
         "resources": {"managedInstanceGroup": {"name": "tng-a-1a2b3c4d"}},
+        "idleSince": "2026-01-01T00:00:00Z",
+        "unusable": {"chipHours": "1.5"},
     }
     server.replace({**stored, "status": status}, "/status")
     table = server.call("GET", GROUPS, accept="application/json;as=Table;v=v1;g=meta.k8s.io").json()
@@ -272,6 +278,8 @@ def test_the_columns_show_the_state_of_a_group(server: Server) -> None:
         ("ZONE", "us-central1-c"),
         ("MODEL", "RESERVATION_BOUND"),
         ("MIG", "tng-a-1a2b3c4d"),
+        ("IDLE", "0s"),
+        ("UNUSABLE", "1.5"),
     ]
 
 

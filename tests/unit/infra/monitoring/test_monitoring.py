@@ -195,7 +195,7 @@ def test_the_page_has_each_alert_with_its_severity_and_what_it_costs() -> None:
 
 WAKES = {
     "VMs are billed, and nobody can use them": {
-        "a slice is leaked", "TPUSliceDeletionStuck", "TPUChipsIdle", "TPUSliceLost",
+        "a slice is leaked", "TPUSliceDeletionStuck", "TPUChipsNotReady", "TPUSliceLost",
     },
     "steps create, repair and delete nothing": {
         "TPUSliceNotServed", "a step fails", "messages are waiting", "the sweep does not run",
@@ -216,10 +216,14 @@ def test_the_log_based_metrics_use_fields_that_every_invocation_logs() -> None:
     text = (ROOT / "infra" / "terraform" / "metrics.tf").read_text()
     read = set(re.findall(r"jsonPayload\.(\w+)", text))
     of_tries = {"class", "candidate", "refusal", "waited_s"}
-    assert read == {"step", "decision", "milliseconds", *of_tries}
+    of_chips = {"cause", "group", "workload", "chip_hours"}
+    assert read == {"step", "decision", "milliseconds", *of_tries, *of_chips}
     harness = Harness()
     harness.apply(manifest("bench"))
     harness.run_for(timedelta(minutes=2))
-    lines = harness.log.lines
+    unusable = [line for line in harness.log.lines if line["decision"] == "Unusable"]
+    assert [line for line in unusable if not of_chips <= line.keys()] == []
+    lines = [line for line in harness.log.lines if line not in unusable]
+    assert unusable
     assert {line["step"] for line in lines} >= {"create_resources", "inject_token", "sweep"}
-    assert [line for line in lines if not read - of_tries <= line.keys()] == []
+    assert [line for line in lines if not read - of_tries - of_chips <= line.keys()] == []
