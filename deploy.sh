@@ -248,13 +248,16 @@ check_images() {
   [ -z "$unnamed" ] || fail "$unnamed is enabled, but no image is given for it: add --images REPOSITORY/$unnamed@sha256:..."
 }
 
-# Before the first release of the chart, an installation was applied by kubectl: its fields become helm's, so that
-# helm removes those that the chart does not have. A refused `helm uninstall` is taken back.
+# What kubectl has applied, an installation before the first release of the chart or tpu-operator's CRD, becomes helm's with
+# its fields, so that helm removes those that the chart does not have. A refused `helm uninstall` is taken back.
 take_over() {
-  local status
+  local status theirs
   status=$(read_release_status)
   if [ "$status" = uninstalling ]; then helm rollback tpu-functions --namespace=tpu-functions "$(helm history tpu-functions --namespace=tpu-functions --max=1 --output=json | sed -n 's/.*"revision": *\([0-9]*\).*/\1/p')"; fi
-  [ -z "$status" ] && [ -n "$(kubectl --namespace=tpu-functions get deployment relay --ignore-not-found --output=name)" ] || return 0
+  [ -z "$status" ] || return 0
+  theirs=$(kubectl --namespace=tpu-functions get deployment relay --ignore-not-found --output=name)
+  theirs+=$(kubectl get customresourcedefinition tpunodegroups.tpu.google.com --ignore-not-found --output=name)
+  [ -n "$theirs" ] || return 0
   echo "the objects that kubectl has applied become helm's"
   render_chart "$deployed" | kubectl apply --server-side --force-conflicts --field-manager=helm --filename=- >/dev/null
   kubectl --namespace=tpu-functions delete configmaps --selector=app.kubernetes.io/component=relay --field-selector=metadata.name!=relay,metadata.name!=relay-google-credentials

@@ -137,17 +137,15 @@ def test_what_kubectl_has_applied_is_taken_over_without_what_the_chart_lacks(
 def test_the_definition_that_tpu_operator_has_applied_is_taken_over_with_its_groups(
     plane: OwnControlPlane,
 ) -> None:
-    """Its CRD has the same name, and other fields; it is applied by kubectl."""
+    """It is applied by kubectl, whose fields helm 4 does not take without ``--force-conflicts``."""
     definition = define_anything("tpu.google.com", "TPUNodeGroup")
-    (version,) = definition["spec"]["versions"]
-    version["name"] = "v1alpha1"
-    version["schema"]["openAPIV3Schema"]["properties"] = {"spec": {"type": "object"}}
+    definition["spec"]["versions"][0]["name"] = "v1alpha1"
     applied = plane.run_kubectl("apply", "-f", "-", stdin=json.dumps(definition))
     assert applied.returncode == 0, applied.stderr
     until(lambda: plane.request("GET", GROUPS)[0] == 200, "groups are served")
     group = manifest("theirs")
     assert plane.request("POST", GROUPS, group)[0] == 201
-    install(plane, {"image": {"tag": "1"}}, "--take-ownership")
+    install(plane, {"image": {"tag": "1"}}, "--take-ownership", "--force-conflicts")
     path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/tpunodegroups.tpu.google.com"
     assert plane.request("GET", path)[1]["spec"]["names"]["shortNames"] == ["tng"]
     assert plane.request("GET", f"{GROUPS}/theirs")[1]["spec"] == group["spec"]

@@ -34,7 +34,7 @@ from tests.real.deploy.outputs import (
     REPOSITORY,
     USERS_WITH_JOBSETS,
 )
-from tests.support.chart import TOKEN_WRITER, render
+from tests.support.chart import TOKEN_WRITER, define_anything, render
 from tests.support.manifests import manifest
 from version import VERSION
 
@@ -184,6 +184,20 @@ def image_of_the_relay(deploy: Installer) -> str:
     path = "/apis/apps/v1/namespaces/tpu-functions/deployments/relay"
     _, relay = deploy.plane.request("GET", path)
     return str(relay["spec"]["template"]["spec"]["containers"][0]["image"])
+
+
+def test_the_definition_that_tpu_operator_has_applied_becomes_the_charts(deploy: Installer) -> None:
+    definition = define_anything("tpu.google.com", "TPUNodeGroup")
+    definition["spec"]["versions"][0]["name"] = "v1alpha1"
+    applied = deploy.plane.run_kubectl("apply", "-f", "-", stdin=json.dumps(definition))
+    assert applied.returncode == 0, applied.stderr
+    with simulated_kubelet(deploy.plane):
+        ran = deploy.run("--yes", "--images", "example.test/tpu:1", "prod")
+    assert ran.code == 0, ran.output
+    path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/tpunodegroups.tpu.google.com"
+    found = deploy.plane.request("GET", path)[1]
+    assert found["spec"]["names"]["shortNames"] == ["tng"]
+    assert found["metadata"]["annotations"]["meta.helm.sh/release-name"] == "tpu-functions"
 
 
 def test_two_builds_of_one_commit_have_two_tags(deploy: Installer) -> None:
