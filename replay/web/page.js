@@ -4,11 +4,13 @@
 const CHUNK = 100; // lines of a table: the browser lays out only the tables in sight
 const SIGNS = { ready: "●", progress: "◐", trouble: "▲", deleting: "✕", waiting: "○" };
 const NONE = { slices: "There are no slices.", waiting: "Nothing waits for a slice.", classes: "There are no classes." };
+const ROLES = { table: "table", tbody: "rowgroup", tr: "row", td: "cell" };
 const find = (id) => document.getElementById(id);
 let sections = {}, stream, view, lostSince, lines = [];
 
 function make(tag, attributes = {}, ...children) {
-  const one = document.createElement(tag);
+  const one = document.createElement(tag), role = ROLES[tag];
+  if (role) one.setAttribute("role", role); // also where rows are grids
   for (const [name, value] of Object.entries(attributes)) if (value) one.setAttribute(name, value);
   one.append(...children);
   return one;
@@ -19,7 +21,7 @@ const paragraphs = (texts) => texts.map((text) => make("p", {}, text));
 const time = (text) => `${text.slice(11, 19)} UTC`;
 
 function makeTable(head, rows) {
-  const top = make("tr", {}, ...head.map((text) => make("th", { scope: "col" }, text)));
+  const top = make("tr", {}, ...head.map((text) => make("th", { role: "columnheader" }, text)));
   return make("table", {}, make("thead", {}, top), ...rows);
 }
 
@@ -29,7 +31,7 @@ function makeRow(row, head) {
     const is = at === row.column;
     const content = is && row.link ? make("a", { href: `#/${row.link}` }, text) : text;
     const sign = head[at] === "READY" ? [make("span", { class: "sign", "aria-hidden": "true" }, SIGNS[row.state]), " "] : [];
-    return make(is ? "th" : "td", { "data-label": head[at], scope: is ? "row" : "" }, ...sign, content);
+    return make(is ? "th" : "td", { "data-label": head[at], role: is ? "rowheader" : "cell" }, ...sign, content);
   });
   const body = make("tbody", { "data-state": row.state }, make("tr", {}, ...cells));
   if (row.words) body.append(make("tr", { class: "words" }, make("td", { colspan: String(head.length) }, row.words)));

@@ -62,8 +62,8 @@ class PageSubjects:
         """Dead letters and leaked slices."""
         deps = self._deps
         yield {"restReadAt": render_time(deps.now())}
-        if deps.unknown:
-            raise ReplayError(deps.unknown)
+        if deps.unread:
+            raise ReplayError(deps.unread)
         rules = ReplayRules(None, deps.settings.topic_prefix, deps.now())
         with leased(deps.subscriptions, rules, lambda _: None) as found:
             letters = [dead_letters.to_document(one) for one in found.letters]
