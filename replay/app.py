@@ -17,8 +17,6 @@ from replay.output import Format, print_explanation, print_tables, print_unit_ex
 from replay.publications import Publication, get_group, list_groups, resyncs
 from shared.base.environment import SettingsError
 from shared.base.fields import count
-from shared.base.names import JOBSET_KIND, KIND
-from shared.triggers.message import REQUEST_KIND
 from version import VERSION
 
 DONE, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
@@ -204,10 +202,6 @@ app.add_typer(dead_letter_commands.commands)
 def explain_target(
     ctx: typer.Context,
     target: Annotated[str, commands.name_argument("The group, jobset/NAME or pod/NAME.")],
-    is_jobset: Annotated[
-        bool, typer.Option("--jobset", help="As jobset/NAME.", hidden=True)
-    ] = False,
-    is_pod: Annotated[bool, typer.Option("--pod", help="As pod/NAME.", hidden=True)] = False,
     output: commands.Output = Format.TABLE,
 ) -> None:
     """Show why a group is not Ready, its conditions, and what each step would do. Changes nothing.
@@ -229,18 +223,12 @@ def explain_target(
       kubectl tng explain jobset/my-jobset -n research
       kubectl tng explain pod/my-pod
     """
-    namespace, name, kind = commands.parse_target(ctx, target, JOBSET_KIND, "Pod", REQUEST_KIND)
     from replay import explain, explain_unit
 
+    namespace, name, kind = commands.parse_target(ctx, target, *explain_unit.BY_KIND)
     explanation: explain.Explanation | explain_unit.UnitExplanation
-    if is_pod and is_jobset:
-        raise typer.BadParameter("--jobset and --pod exclude each other", param_hint="--pod")
     deps = commands.get_dependencies(ctx, needs_settings=False)
-    if is_pod or is_jobset or kind != KIND:
-        is_pod = is_pod or kind == "Pod"
-        explain_one = explain_unit.explain_pod if is_pod else explain_unit.explain_jobset
-        if kind == REQUEST_KIND:
-            explain_one = explain_unit.explain_request
+    if explain_one := explain_unit.BY_KIND.get(kind):
         explanation = explain_one(deps, namespace or deps.namespace, name)
         print_unit_explanation(explanation, output)
     else:
@@ -259,8 +247,8 @@ def get_all(
     output: commands.Output = Format.TABLE,
 ) -> None:
     """List the slices of a namespace, the workloads that wait for one, and the classes of the cluster,
-    each with what it waits for. It reads the cluster alone. Slices that are node pools of GKE are not
-    listed: `kubectl get nodes -L cloud.google.com/gke-nodepool`.
+    each with what it waits for. It reads the cluster alone: a slice that is a node pool of GKE is listed
+    when it has a Node.
 
     \b
     Examples:
@@ -412,6 +400,9 @@ def show_timeline(
             "--price-per-chip-hour", min=0, help="A price in any currency.", show_default=False
         ),
     ] = None,
+    uid: Annotated[
+        str, typer.Option("--uid", help="A former group of this name.", show_default=False)
+    ] = "",
     chips: Annotated[
         int,
         typer.Option("--chips-per-vm", min=0, help="Chips of a VM; 0: as the group specifies."),
@@ -436,6 +427,7 @@ def show_timeline(
       kubectl tng timeline my-slice --since 7d --html my-slice.html
       kubectl tng timeline my-slice --output json | jq .notReady
       kubectl tng timeline my-slice --since 1h --why
+      kubectl tng timeline my-slice --since 7d --uid 7d0f1c52-8a5e-4ad2-9f0e-1f4ad2d1a8b3
     """
     from replay.timeline_html import render_html
     from replay.timeline_sources import TimelineRequest, build_timeline
@@ -450,6 +442,7 @@ def show_timeline(
         name,
         since=began,
         until=now,
+        uid=uid,
         chips_per_vm=chips,
         with_decisions=why,
     )

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 
 from google.auth.exceptions import GoogleAuthError
 
+from replay.text import link
 from shared.base.environment import SettingsError
 from shared.base.names import MIGS, NODE_POOLS, POLICIES, TEMPLATES, VMS
 from shared.frame.plan import StepRefused
@@ -39,7 +40,7 @@ _HINTS = {
     (
         "the cluster",
         403,
-    ): "docs/reference/replay.md#what-it-needs lists the permissions of each verb.",
+    ): f"{link('docs/reference/replay.md#what-it-needs')} lists the permissions of each verb.",
     ("the cluster", 404): "Check that it is installed in this cluster: `kubectl get crd "
     "tpunodegroups.tpu.google.com`.",
     ("Pub/Sub", 403): "You need the role roles/pubsub.publisher on this topic.",

@@ -18,7 +18,7 @@ from replay.cloud_logging import from_functions
 from replay.dependencies import Dependencies
 from replay.errors import in_plain_words
 from replay.publications import get_group
-from replay.text import find_time_of, join_names, render_age
+from replay.text import find_time_of, join_names, link, render_age
 from shared.base.backoff import TICK
 from shared.base.documents import read_mapping
 from shared.base.reasons import Reason, find_advice, find_entry
@@ -57,9 +57,8 @@ MAX_DETAIL = 120
 """The length of a detail that precedes what to do."""
 _SWEPT = ("Swept", "SweptPartly")
 """The sweep's outcomes with which it has served all groups but some, also if its line is a warning."""
-_CHECK = (
-    "./deploy.sh --dir DIR CLUSTER checks the path. More: docs/troubleshooting.md#nothing-happens"
-)
+_PAGE = link("docs/troubleshooting.md")
+_CHECK = f"./deploy.sh --dir DIR CLUSTER checks the path. More: {_PAGE}#nothing-happens"
 
 
 @dataclass(frozen=True)
@@ -396,7 +395,7 @@ def summarize(explanation: Explanation) -> Iterator[str]:
         others = [f" --step {one.step}" for one in missed if not one.is_triggered]
         yield f"To do it now: kubectl tng resync {group.key}{''.join(others[:1])}"
     if ready is not None and (entry := find_entry(ready.reason)):
-        yield f"More: {entry}"
+        yield f"More: {link(entry)}"
     if explanation.log_error:
         yield f"Whether the steps still run is not known: {explanation.log_error}"
 
@@ -427,7 +426,7 @@ def _describe_overdue(explanation: Explanation, subject: str) -> Iterator[str]:
     if failed or routes.SWEEP in explanation.failed:
         what = "; ".join(failed or [explanation.failed[routes.SWEEP]])
         who = "It" if failed else "The sweep"
-        yield f"{who} runs and fails: {what}. More: docs/troubleshooting.md#decisions-in-the-log"
+        yield f"{who} runs and fails: {what}. More: {_PAGE}#decisions-in-the-log"
     elif swept is not None and now - swept < ANSWERED_WITHIN + TICK:
         yield f"The sweep runs, but its messages do not reach {steps}. {_CHECK}"
     elif observed:

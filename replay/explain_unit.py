@@ -312,3 +312,7 @@ def to_document(explanation: UnitExplanation) -> dict[str, Any]:
             for answer in explanation.steps
         ],
     }
+
+
+BY_KIND = {JOBSET_KIND: explain_jobset, "Pod": explain_pod, REQUEST_KIND: explain_request}
+"""What explains an object of a kind."""

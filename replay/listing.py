@@ -1,6 +1,7 @@
 """List slices, the workloads that wait for one, and classes, with what each waits for: from the cluster
 alone."""
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from http import HTTPStatus
 from typing import Any, NamedTuple
@@ -10,13 +11,17 @@ from replay.dependencies import Dependencies
 from replay.errors import in_plain_words
 from replay.text import find_time_of, render_age
 from shared.base.documents import read_mapping, read_number, read_text
+from shared.base.names import POOL_LABEL
 from shared.base.timestamps import guess_time
 from shared.base.topology import count_chips
 from shared.node_groups import status
 from shared.node_groups.status import Type
 from shared.ports.errors import CallError
+from shared.ports.kubernetes.nodes import Node, parse_node
+from shared.settings import GKE
 from shared.slices import classes
 from shared.slices.by_node_group.provider import read_slice
+from shared.slices.by_node_pool.found_pools import is_managed, read_unit
 from shared.slices.units import find_wait_start
 
 IDLE = "Idle for"
@@ -40,7 +45,7 @@ def list_tables(deps: Dependencies, namespace: str) -> Iterator[Table]:
         (
             "slices",
             ("NAMESPACE", "SLICE", "READY", "REASON", "NODES", "CHIPS", "FOR", "AGE"),
-            _list_slices(deps, namespace),
+            (*_list_slices(deps, namespace), *_list_pools(deps, namespace)),
         ),
         ("waiting", ("NAMESPACE", "POD", "WORKLOAD", "WAITS"), _list_waiting(deps, namespace)),
         ("classes", ("CLASS", "DEFAULT", "SLICES", "CHIPS", "WAIT"), _list_classes(deps)),
@@ -83,6 +88,26 @@ def _describe_chips(raw: Mapping[str, Any], known: status.Status) -> str:
     chips = count_chips(machine, 1)
     wanted = read_number(spec, "nodeCount")
     return f"{chips * known.counts.running}/{chips * wanted}" if chips else "-"
+
+
+def _list_pools(deps: Dependencies, namespace: str) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Slices that are node pools, by their Nodes: GKE is not called."""
+    now, pools = deps.now(), defaultdict[str, list[Node]](list)
+    found = deps.open_cluster().list_all_nodes() if deps.settings.slice_provider == GKE else ()
+    for node in map(parse_node, found):
+        pools[node.labels.get(POOL_LABEL, "")].append(node)
+    for name, nodes in sorted(pools.items()):
+        pool = {"name": name, "config": {"labels": nodes[0].labels}}
+        unit = read_unit(pool) if is_managed(pool) else None
+        if unit is not None and namespace in ("", unit.namespace):
+            ready = sum(node.is_ready for node in nodes)
+            state = ("True", "NodePool") if ready == len(nodes) else ("False", "NodesNotReady")
+            chips = "/".join([str(sum(node.tpu_capacity for node in nodes))] * 2)
+            age = render_age(now - min(node.created or now for node in nodes))
+            yield (
+                (unit.namespace, name, *state, f"{ready}/{len(nodes)}", chips, unit.shown, age),
+                "",
+            )
 
 
 def _list_waiting(deps: Dependencies, namespace: str) -> Iterator[tuple[tuple[str, ...], str]]:

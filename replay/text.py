@@ -2,10 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 from shared.base.timestamps import LONG_AGO, guess_time
+from version import VERSION
 
+REPOSITORY = "https://github.com/OWNER/tpu-functions"
+"""A release has its own instead (`tools.bundle`)."""
 MAX_NAMES = 3
 """Names that a list has; of more it gives the number."""
 
@@ -23,6 +27,12 @@ def render_age(age: timedelta) -> str:
     return next(
         (f"{seconds // size}{unit}" for size, unit in units if seconds >= size), f"{seconds}s"
     )
+
+
+def link(page: str) -> str:
+    """A page of the docs: its path in a checkout, elsewhere its address."""
+    root = Path(__file__).parent.parent
+    return page if (root / "docs").is_dir() else f"{REPOSITORY}/blob/v{VERSION}/{page}"
 
 
 def find_time_of(event: Mapping[str, Any]) -> datetime:

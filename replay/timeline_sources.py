@@ -39,6 +39,8 @@ class TimelineRequest:
     since: datetime | None
     """``None``: since it was created."""
     until: datetime
+    uid: str = ""
+    """Empty: the group of this name, or the last that had it."""
     chips_per_vm: int = 0
     """0: as the group specifies."""
     with_decisions: bool = False
@@ -73,6 +75,8 @@ def build_timeline(
     cluster_id = cluster.get_cluster_id()
     raw = cluster.find_group(request.namespace, request.name)
     group = node_group.parse(raw, cluster_id) if raw is not None else None
+    if group is not None and request.uid not in ("", group.uid):
+        group = None
     created = None
     if group is not None:
         metadata = group.raw["metadata"]
@@ -96,7 +100,12 @@ def build_timeline(
     )
     projects = find_projects(deps.settings) | {deps.settings.pubsub_project}
     entries = read(deps, projects, since, request.until, query)
-    uid = group.uid if group is not None else _find_last_uid(entries)
+    lives = _find_lives(entries)
+    uid = request.uid or (group.uid if group is not None else next(reversed(lives), ""))
+    if group is None and request.uid and uid not in lives:
+        raise ReplayError(f"Cloud Logging has no line about a group {request.key} of uid {uid}")
+    if others := [f"{one} (until {at})" for one, at in lives.items() if one != uid]:
+        say(f"This is {uid}. Other groups had this name: {', '.join(others)}; --uid shows one.")
     name = resource_name(cluster_id, request.name, uid) if uid else ""
     about = (one for one in entries if _is_about(one, name, uid) or _is_try(one, request))
     own = list(_merge_requests(about, request.name))
@@ -120,14 +129,18 @@ def build_timeline(
     return read_timeline(request.key, name, chips, own, events, request.until, ready, again)
 
 
-def _find_last_uid(entries: Sequence[Mapping[str, Any]]) -> str:
-    """The uid of the last group of this name: it is the trace of the lines about it."""
-    for entry in reversed(entries):
+def _find_lives(entries: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """The uids of the groups of this name, and the time of the last line about each, the last one last:
+    a uid is the trace of its lines."""
+    lives: dict[str, str] = {}
+    for entry in entries:
         trace = str(entry.get("trace", "")).rpartition("/traces/")[2]
         is_of_group = "slice" not in read_mapping(entry, "jsonPayload")
         if is_of_group and re.fullmatch("[0-9a-f]{32}", trace):
-            return str(UUID(trace))
-    return ""
+            uid = str(UUID(trace))
+            lives.pop(uid, None)
+            lives[uid] = f"{str(entry.get('timestamp'))[:16]}Z"
+    return lives
 
 
 def _is_about(entry: Mapping[str, Any], name: str, uid: str) -> bool:

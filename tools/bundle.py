@@ -11,6 +11,7 @@ import importlib._bootstrap_external as bytecode
 import importlib.util
 import io
 import lzma
+import os
 import platform
 import re
 import sys
@@ -108,7 +109,8 @@ def _list_distribution(name: str, version: str) -> Iterator[tuple[str, Path]]:
 
 def _compile(path: str, source: Path) -> Iterator[tuple[str, bytes]]:
     """The file as it is packed: a module of ours with its source, for tracebacks, others without."""
-    data = source.read_bytes()
+    repository = os.environ.get("GITHUB_REPOSITORY", "OWNER/tpu-functions").encode()
+    data = source.read_bytes().replace(b"OWNER/tpu-functions", repository)
     is_own = path.startswith((*PACKAGES, "version.py"))
     if is_own or not path.endswith(".py"):
         yield path, data

@@ -40,7 +40,7 @@ def is_managed(pool: Mapping[str, Any]) -> bool:
     with `UNIT_LABEL` must follow from its labels."""
     labels = labels_of(pool)
     is_ours = labels.get(desired_pool.MANAGER_LABEL) == desired_pool.MANAGER and _owner(labels)
-    is_proved = desired_pool.UNIT_LABEL not in labels or _unit(pool).slice_name == pool["name"]
+    is_proved = desired_pool.UNIT_LABEL not in labels or read_unit(pool).slice_name == pool["name"]
     return bool(is_ours and is_proved)
 
 
@@ -50,7 +50,7 @@ def read_slice(pool: Mapping[str, Any]) -> Slice:
     machine_type = (pool.get("config") or {}).get("machineType")
     return Slice(
         name=pool["name"],
-        unit=_unit(pool),
+        unit=read_unit(pool),
         hash=labels.get(desired_pool.HASH_LABEL, ""),
         state=_STATES.get(str(status), SliceState.PROVISIONING),
         message=_find_message(pool),
@@ -148,7 +148,7 @@ def _owner(labels: Mapping[str, str]) -> str:
     return labels.get(desired_pool.JOBSET_LABEL) or labels.get(_OLD_JOBSET_LABEL, "")
 
 
-def _unit(pool: Mapping[str, Any]) -> Unit:
+def read_unit(pool: Mapping[str, Any]) -> Unit:
     """The unit by the labels of a pool.
 
     TPU Provisioner copies a Pod's labels over those of the JobSet. Then the pool's name, which follows

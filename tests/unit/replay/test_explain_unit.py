@@ -39,7 +39,7 @@ from tests.support.harness import Harness
 from tests.unit.replay.tool import ALONE, Tool
 
 MERGE = {"Content-Type": "application/merge-patch+json"}
-ABOUT = ("explain", "default/train", "--jobset")
+ABOUT = ("explain", "jobset/train")
 NOUNS = {TPU_NODE_GROUP: "TPUNodeGroup", GKE: "node pool"}
 PREFIXES = {TPU_NODE_GROUP: "TPUNodeGroup", GKE: "NodePool"}
 
@@ -160,10 +160,10 @@ def test_an_error_of_gke_is_reported_with_its_message() -> None:
     assert cause.endswith(" cluster's project.")
     assert "You need the role roles/container.clusterViewer" in result.stdout
     (pod,) = pods(tool.harness)
-    name = f"default/{pod['metadata']['name']}"
-    alone = tool.run("explain", name, "--pod")
+    name = pod["metadata"]["name"]
+    alone = tool.run("explain", f"pod/{name}")
     assert alone.exit_code == 1
-    assert alone.stdout.startswith(f"Pod {name} waits for a slice. the call ")
+    assert alone.stdout.startswith(f"Pod default/{name} waits for a slice. the call ")
 
 
 def test_a_missing_jobset_is_reported() -> None:
@@ -179,7 +179,7 @@ def test_without_the_setting_it_does_not_say_what_jobsets_get(tool: Tool) -> Non
     assert "JOBSET_PROVIDER is not set here, so it is not known which slices" in result.stderr
 
 
-POD = ("explain", "default/alone", "--pod")
+POD = ("explain", "pod/alone")
 ASKS: dict[str, Any] = {
     "containers": [
         {
@@ -221,17 +221,17 @@ def test_a_pod_of_a_jobset_is_explained_with_the_slice_that_would_be_created() -
     wait_for_a_slice(tool)
     (pod,) = pods(tool.harness)
     name = pod["metadata"]["name"]
-    explained = tool.json("explain", f"default/{name}", "--pod")
+    explained = tool.json("explain", f"pod/{name}")
     assert explained["cause"] == (
         f"Pod default/{name} waits for the slice {NAME} of Job train-workers-0 of JobSet train. "
         f"provision_slice would create the slice {NAME}."
     )
     assert [one["outcome"] for one in explained["steps"]] == ["Creating"]
-    lines = tool.run("explain", f"default/{name}", "--pod").stdout.splitlines()
+    lines = tool.run("explain", f"pod/{name}").stdout.splitlines()
     assert lines[3].split() == ["provision_slice", "yes", name, "Creating"]
     index = {"metadata": {"annotations": {"batch.kubernetes.io/job-completion-index": "1"}}}
     tool.harness.simulation.admin("PATCH", f"{PODS}/{name}", index, **MERGE)
-    assert tool.json("explain", f"default/{name}", "--pod")["cause"].endswith(
+    assert tool.json("explain", f"pod/{name}")["cause"].endswith(
         "waits for the slice of Job train-workers-0 of JobSet train, for which no Pod asks: the first is missing."
     )
 
@@ -316,13 +316,13 @@ def test_a_pod_of_any_kind_is_explained(case: str, monkeypatch: pytest.MonkeyPat
     if case == "a gang":
         tool.harness.run_for(timedelta(minutes=1))
     before = len(tool.calls)
-    explained = tool.json("explain", f"default/{name}", "--pod")
+    explained = tool.json("explain", f"pod/{name}")
     assert (explained["cause"], [one["outcome"] for one in explained["steps"]]) == (
         f"Pod default/{name} {why}",
         [outcome] if outcome else [],
     )
     assert [call for call in tool.calls[before:] if not call.startswith("GET ")] == []
-    lines = tool.run("explain", f"default/{name}", "--pod").stdout.splitlines()
+    lines = tool.run("explain", f"pod/{name}").stdout.splitlines()
     assert max(map(len, lines)) <= 80
     assert " ".join(lines).startswith(explained["cause"])
 
@@ -333,7 +333,7 @@ def test_a_pod_whose_leader_runs_is_explained_itself() -> None:
     )
     admin = tool.harness.simulation.admin
     admin("PATCH", f"{PODS}/{first}/status", {"status": {"phase": "Running"}}, **MERGE)
-    explained = tool.json("explain", f"default/{name}", "--pod")
+    explained = tool.json("explain", f"pod/{name}")
     slice_name = Unit("Job", "default", "train", "").slice_name
     why = f"waits for the slice {slice_name} of Job train. There is no slice."
     assert explained["cause"] == f"Pod default/{name} {why}"
@@ -343,9 +343,7 @@ def test_a_pod_whose_leader_runs_is_explained_itself() -> None:
 def test_the_limit_of_a_namespace_is_explained_with_the_slice_that_waits_for_it() -> None:
     tool, one, other = explain_one(Options(workloads=True), ON, objects.deployment(2), last=True)
     found = {
-        tool.json("explain", f"default/{name}", "--pod")["cause"].partition(
-            " waits for the slice "
-        )[2]
+        tool.json("explain", f"pod/{name}")["cause"].partition(" waits for the slice ")[2]
         for name in (one, other)
     }
     units = [("serve-7c86198fe309499e", 0), ("serve-2b574d7699ac3ae2", 1)]
@@ -415,15 +413,15 @@ def test_the_class_of_a_pod_is_explained_with_each_candidate(case: str) -> None:
     apply(tool.harness, jobset)
     tool.harness.run_for(timedelta(seconds=10))
     (pod,) = pods(tool.harness)
-    name = f"default/{pod['metadata']['name']}"
-    explained = tool.json("explain", name, "--pod")
+    name = pod["metadata"]["name"]
+    explained = tool.json("explain", f"pod/{name}")
     found = explained["class"]
     assert found["summary"] == f"The slice is of TPUSliceClass v6e, {why}."
     assert [tuple(one.values()) for one in found["candidates"]] == [
         (key, *state) for key, state in zip(HERE, states, strict=True)
     ]
     assert [one["outcome"] for one in explained["steps"]] == [outcome]
-    lines = tool.run("explain", name, "--pod").stdout.splitlines()
+    lines = tool.run("explain", f"pod/{name}").stdout.splitlines()
     assert lines[1] == found["summary"]
     assert [line.split()[:2] for line in lines[3:5]] == [
         ["CANDIDATE", "STATE"],
@@ -442,7 +440,7 @@ def test_a_slice_is_followed_from_candidate_to_candidate() -> None:
     def follow() -> bool:
         """Note the states of the candidates when they have changed."""
         name = min(pod["metadata"]["name"] for pod in pods(tool.harness))
-        explained = tool.json("explain", f"default/{name}", "--pod")
+        explained = tool.json("explain", f"pod/{name}")
         if "class" in explained:
             states = [one["state"] for one in explained["class"]["candidates"]]
             is_due = explained["steps"][0]["outcome"] == "NextCandidate"
@@ -479,7 +477,6 @@ def test_a_slice_is_followed_from_candidate_to_candidate() -> None:
     "arguments, code, error",
     [
         (POD, 1, "there is no Pod default/alone; kubectl get pods -A lists them"),
-        ((*POD, "--jobset"), 2, "--jobset and --pod exclude each other"),
     ],
 )
 def test_a_pod_that_cannot_be_explained_is_an_error(

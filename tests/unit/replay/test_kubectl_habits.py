@@ -12,16 +12,18 @@ import pytest
 
 from local.base.http import Response
 from local.cloud.simulation import PROJECT
-from replay import dependencies
+from replay import dependencies, text
 from replay.dependencies import Choice, open_dependencies
 from replay.publications import describe_absent
 from shared.ports.kubernetes.cluster import Cluster
-from shared.settings import TPU_NODE_GROUP
+from shared.settings import GKE, TPU_NODE_GROUP
 from tests.faults.jobsets import FULL, SETTINGS, make_class, post, prepare
-from tests.stories.jobsets import MERGE, pods
+from tests.stories import helpers
+from tests.stories.jobsets import MERGE, phases, pods, until
 from tests.support.class_specs import CLASSES
 from tests.support.harness import Harness
 from tests.unit.replay.tool import ALONE, Tool, training
+from version import VERSION
 
 EVENTS = "/api/v1/namespaces/default/events"
 LOG_IN = "there are no Google credentials here; run `gcloud auth application-default login`"
@@ -192,6 +194,49 @@ def test_get_lists_waiting_pods_and_classes(monkeypatch: pytest.MonkeyPatch) -> 
         ["(QuotaExceeded)"],
     ]
     assert tool.json("get", "-n", "research")["waiting"] == []
+
+
+def test_get_lists_node_pools_by_their_nodes() -> None:
+    tool = Tool(Harness(slices=SETTINGS[GKE]))
+    prepare(tool.harness)
+    post(tool.harness)
+    until(tool.harness, lambda: phases(tool.harness) == ["Running"])
+    (row,) = tool.json("get")["slices"]
+    (name,) = {
+        node["metadata"]["labels"]["cloud.google.com/gke-nodepool"]
+        for node in helpers.nodes(tool.harness).values()
+    }
+    shown = {key: row[key] for key in row if key != "age"}
+    workload = "Job train-workers-0 of JobSet train"
+    assert shown == {
+        "namespace": "default",
+        "slice": name,
+        "ready": "True",
+        "reason": "NodePool",
+        "nodes": "1/1",
+        "chips": "4/4",
+        "for": workload,
+        "message": "",
+    }
+    assert tool.json("get", "-n", "research")["slices"] == []
+    assert not [call for call in tool.calls if "nodePools" in call]
+
+
+@pytest.mark.parametrize(
+    "is_checkout, shown",
+    [
+        (True, "docs/a.md#b"),
+        (False, f"https://github.com/OWNER/tpu-functions/blob/v{VERSION}/docs/a.md#b"),
+    ],
+    ids=["checkout", "elsewhere"],
+)
+def test_a_page_is_an_address_where_there_are_no_pages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_checkout: bool, shown: str
+) -> None:
+    monkeypatch.setattr(text, "__file__", str(tmp_path / "replay" / "text.py"))
+    if is_checkout:
+        (tmp_path / "docs").mkdir()
+    assert text.link("docs/a.md#b") == shown
 
 
 def test_get_lists_what_the_user_may_list() -> None:

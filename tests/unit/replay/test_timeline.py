@@ -312,6 +312,30 @@ def test_an_older_group_of_the_same_name_is_not_in_the_timeline() -> None:
     assert "Inserting" in found
 
 
+def test_other_groups_of_the_name_are_named_and_one_is_shown_by_its_uid() -> None:
+    tool = _host_error()
+    before = tool.harness.group("training")["metadata"]["uid"]  # type: ignore[index]
+    tool.harness.delete("training")
+    tool.harness.run_for(timedelta(minutes=20))
+    tool.harness.apply(training())
+    tool.harness.run_for(timedelta(seconds=5))
+    now = tool.harness.group("training")["metadata"]["uid"]  # type: ignore[index]
+    shown = tool.run(*ARGUMENTS, "--since", "1d")
+    assert "Inserting" in shown.stdout
+    said = (
+        rf"This is {now}\. Other groups had this name: {before} \(until \S+Z\); --uid shows one\.\n"
+    )
+    assert re.search(said, shown.stderr), shown.stderr
+    former = tool.json(*ARGUMENTS, "--since", "1d", "--uid", before)
+    own = [one["what"] for one in former["moments"] if one["who"] == "tear_down"]
+    assert own[-1] == "Done"
+    assert former["chipHours"] > 1
+    assert former["resourceName"] != tool.json(*ARGUMENTS)["resourceName"]
+    unknown = tool.run(*ARGUMENTS, "--uid", "other")
+    assert (unknown.exit_code, unknown.stdout) == (1, "")
+    assert "Cloud Logging has no line about a group default/training of uid other" in unknown.stderr
+
+
 def test_an_unknown_group_is_reported(tool: Tool) -> None:
     result = tool.run(*ARGUMENTS)
     assert (result.exit_code, result.stdout) == (1, "")
