@@ -37,6 +37,7 @@ NOT_RUN = {
     "git": "publishes a release, or makes a repository of local/",
     "helm": "needs a cluster; tests/real/test_helm.py installs the chart",
     "install": "needs a release",
+    "sudo": "needs a VM; test_check_image.py runs the script",
     "kubectl": "needs a cluster; a test below checks that the files exist",
     "lint-imports": "`make check` runs it",
     "make": "takes minutes; a test below checks the options",

@@ -337,7 +337,7 @@ def test_the_example_job_selects_the_nodes_of_its_example_group() -> None:
     }
     (job,) = (
         document
-        for document in yaml.safe_load_all((ROOT / "examples/job.yaml").read_text())
+        for document in yaml.safe_load_all((ROOT / "examples/workload/job.yaml").read_text())
         if document["kind"] == "Job"
     )
     machine = find_machine(manifest["spec"]["instanceConfig"]["machineType"])
