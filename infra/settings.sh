@@ -156,7 +156,7 @@ read_settings() {
 initialize_terraform() {
   local folder=''
   cp "$backend" infra/terraform/backend_override.tf
-  ! grep -q 'backend "local" {}' "$backend" || folder=-backend-config=workspace_dir=$dir/terraform.tfstate.d
+  ! grep -q '^ *backend "local" {}' "$backend" || folder=-backend-config=workspace_dir=$dir/terraform.tfstate.d
   TF_WORKSPACE=default tf init -no-color -input=false -reconfigure ${folder:+"$folder"}
 }
 

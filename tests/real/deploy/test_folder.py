@@ -74,6 +74,13 @@ def test_a_first_run_writes_settings_that_need_no_change_and_a_backend(deploy: I
     )
     second = deploy.run("--dry-run", "research")
     assert "\n== Settings of research\n" in second.output
+    initialize = "terraform -chdir=infra/terraform init -no-color -input=false -reconfigure"
+    assert initialize in second.calls
+    (deploy.folder / "backend.tf").write_text(LOCAL_STATE)
+    assert (
+        f"{initialize} -backend-config=workspace_dir=DIR/terraform.tfstate.d"
+        in deploy.run("--dry-run", "research").calls
+    )
 
 
 def test_terraform_accepts_the_settings_that_a_first_run_writes(
