@@ -36,6 +36,12 @@ LOG_BASED = "logging_googleapis_com:user_"
 """What a log-based metric's name begins with in Managed Service for Prometheus."""
 
 
+def to_promql(name: str) -> str:
+    """The name in PromQL of a metric of Cloud Monitoring, by Google's rules."""
+    domain, _, path = name.partition("/")
+    return ":".join(re.sub(r"\W", "_", part) for part in (domain, path))
+
+
 def read_log_based() -> Iterator[tuple[str, Description]]:
     """The log-based metrics of Terraform by their names in PromQL, from the text."""
     text = (ROOT / "infra" / "terraform" / "metrics.tf").read_text()
@@ -43,7 +49,7 @@ def read_log_based() -> Iterator[tuple[str, Description]]:
         (name,) = re.findall(r'name += "\$\{var.name_prefix\}-([a-z-]+)"', block)
         kind = "histogram" if '"DISTRIBUTION"' in block else "counter"
         labels = tuple(re.findall(r'(\w+) += "EXTRACT', block.partition("label_extractors")[2]))
-        found = f"{LOG_BASED}tpu_functions_{name.replace('-', '_')}"
+        found = to_promql(f"logging.googleapis.com/user/tpu-functions-{name}")
         yield found, Description(found, kind, labels, "")
 
 
@@ -108,6 +114,20 @@ def test_the_dashboard_shows_every_metric_of_slices() -> None:
     shown = {metric for query in QUERIES.values() for metric, _ in selectors(query)}
     others = {f"{LOG_BASED}tpu_functions_{one}" for one in ("invocations", "invocation_duration")}
     assert {one for one in METRICS if "_relay_" not in one} - shown == others
+
+
+def test_the_names_in_promql_are_those_of_googles_rules() -> None:
+    """With two of Google's examples, read in 2026."""
+    assert to_promql("kubernetes.io/container/cpu/limit_cores") == (
+        "kubernetes_io:container_cpu_limit_cores"
+    )
+    assert to_promql("custom.googleapis.com/opencensus/opencensus.io/http/server/a") == (
+        "custom_googleapis_com:opencensus_opencensus_io_http_server_a"
+    )
+    page = (ROOT / "docs" / "reference" / "metrics.md").read_text()
+    named = {metric_of(one) for one in re.findall(rf"`({LOG_BASED}\w+)`", page)}
+    of_classes = {f"{LOG_BASED}tpu_functions_slice_{it}" for it in ("candidates", "class_waits")}
+    assert named == of_classes <= METRICS.keys()
 
 
 def test_the_dashboard_shows_the_clusters_that_are_selected() -> None:
