@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from copy import deepcopy
 from functools import partial
 from typing import Any
@@ -17,6 +17,7 @@ from shared.slices.by_node_pool.desired_pool import JOBSET_LABEL, PARENT, UNIT_L
 from shared.slices.selectors import SPOT
 from tests.explore.rules import GROUPS, NODES, Rules, ready_of
 from tests.explore.world import KINDS, Fault, World
+from tests.stories import request_objects as requests
 from tests.stories import workload_objects as objects
 from tests.stories.jobsets import MERGE, OPTIONS, RUNS_FOREVER
 from tests.stories.workload_objects import PATHS
@@ -64,6 +65,67 @@ def _build(kind: str, replicas: int) -> dict[str, Any]:
     return objects.pod()
 
 
+class Queue:
+    """A queue, as Kueue's: workloads are suspended until their ProvisioningRequests are provisioned."""
+
+    def __init__(self, harness: Harness, kinds: Iterable[str]) -> None:
+        self.kinds = frozenset(kinds)
+        self._harness, self._admin = harness, harness.simulation.admin
+        self._attempts, self._evicted = Counter[str](), set[str]()
+        if self.kinds:
+            self._serve_all()
+
+    def evict(self, kind: str, seconds: float) -> None:
+        """Suspend a workload and delete its request; quota returns after a time."""
+        owner = self._admin("GET", _path(kind))
+        if read_uid(owner):
+            self._evicted.add(kind)
+            self._harness.clock.call_later(seconds, partial(self._evicted.discard, kind))
+            self._admin("PATCH", _path(kind), {"spec": {"suspend": True}}, **MERGE)
+            self._delete_request(kind)
+
+    def _serve_all(self) -> None:
+        for kind in sorted(self.kinds):
+            self._serve(kind)
+        self._harness.clock.call_later(5.0, self._serve_all)
+
+    def _serve(self, kind: str) -> None:
+        owner, path = self._admin("GET", _path(kind)), f"{requests.WORKLOADS}/{kind.lower()}"
+        workload = self._admin("GET", f"{path}-{kind.lower()}")
+        is_needed = read_uid(owner) and not _has_ended(owner)
+        is_needed = is_needed and "deletionTimestamp" not in owner["metadata"]
+        if read_uid(workload):
+            (reference,) = workload["metadata"]["ownerReferences"]
+            if not is_needed or reference["uid"] != read_uid(owner):
+                self._admin("DELETE", f"{path}-{kind.lower()}")
+                self._delete_request(kind)
+        elif is_needed:
+            workload = requests.queue(self._harness, owner)
+        if not is_needed or kind in self._evicted or not read_uid(workload):
+            return
+        name = self._name(kind)
+        if not read_uid(self._admin("GET", f"{requests.REQUESTS}/{name}")):
+            if owner["spec"].get("suspend"):
+                self._attempts[kind] += 1
+                sets = requests.pod_sets(build(kind, 1))
+                requests.request(self._harness, sets, workload, self._name(kind))
+        elif {"Failed", "BookingExpired"} & requests.conditions(self._harness, name).keys():
+            self.evict(kind, 60.0)
+        elif owner["spec"].get("suspend") and requests.is_provisioned(self._harness, name):
+            requests.admit(self._harness, owner, name)
+
+    def _name(self, kind: str) -> str:
+        return f"{kind.lower()}-{self._attempts[kind]}"
+
+    def _delete_request(self, kind: str) -> None:
+        self._admin("DELETE", f"{requests.REQUESTS}/{self._name(kind)}")
+
+
+def read_uid(found: Mapping[str, Any]) -> str:
+    """The uid of an object; empty if there is none."""
+    return str(found.get("metadata", {}).get("uid", ""))
+
+
 class Workloads:
     """The workloads of a world: kinds, and how many slices each needs."""
 
@@ -72,19 +134,23 @@ class Workloads:
         self._admin = harness.simulation.admin
         most = 2 + sum(world.workloads.values())
         self._most = min(most, world.limit) if world.candidates else most
-        listed = f"{objects.NAMESPACE}: {{kinds: [{', '.join(PATHS)}], slices: {most}}}"
+        kinds = ", ".join((*PATHS, "ProvisioningRequest"))
+        listed = f"{objects.NAMESPACE}: {{kinds: [{kinds}], slices: {most}}}"
         self._admin("POST", OPTIONS, jobset_objects.config_map(namespaces=listed))
         harness.jobsets.behaviour = RUNS_FOREVER
+        self.queue = Queue(harness, world.queued)
 
     def apply(self) -> None:
         """Create what is not there; create again what has ended, as people do."""
         for kind, replicas in self._wanted.items():
             made = build(kind, replicas)
+            if kind in self.queue.kinds:
+                made["spec"]["suspend"] = True
             path = _path(kind)
             found = self._admin("GET", path)
             if _has_ended(found) and "deletionTimestamp" not in found["metadata"]:
                 self._admin("DELETE", path, {"propagationPolicy": "Background"})
-            elif "metadata" not in found or not found["metadata"].get("uid"):
+            elif not read_uid(found):
                 self._admin("POST", PATHS[kind], made)
 
     def delete(self) -> None:
@@ -96,7 +162,8 @@ class Workloads:
         """End what people have begun."""
         self._set_paused(None)
         for kind in self._wanted:
-            self._change(kind, self._wanted[kind], suspend=False)
+            if kind not in self.queue.kinds:
+                self._change(kind, self._wanted[kind], suspend=False)
 
     def slices(self) -> list[str]:
         """The names of all slices, also of strangers'."""
@@ -138,6 +205,8 @@ class Workloads:
             case "delete Pod" if pods:
                 name = pods[fault.number % len(pods)]["metadata"]["name"]
                 self._admin("DELETE", f"{PATHS['Pod']}/{name}")
+            case "scale" | "suspend" if kind in self.queue.kinds:
+                self.queue.evict(kind, fault.seconds)
             case "scale":
                 self._change(kind, fault.number % (1 + KINDS[kind]), suspend=False)
                 later(lambda: self._change(kind, self._wanted[kind], suspend=False))

@@ -71,6 +71,9 @@ Groups of a LeaderWorkerSet and Pods of one host are not tied to their slices, a
 Not drawn together are a LeaderWorkerSet and a JobSet, which is tied: on the JobSet's slice a group
 keeps it waiting. Nor is a Deployment with others of one host: no slice is created for its Pods that run.
 """
+QUEUED = ("JobSet", "Job")
+"""The kinds that a queue may suspend. Their Pods are tied to their slices: a Job is in a queue only
+without other kinds of one host, whose Pods would take its slice before it has any."""
 KINDS = {kind: most for of_size in KINDS_BY_HOSTS for kind, most in of_size.items()}
 HTTP = (503, 401, 403, 409, 412, 429, 500)
 ZONES = tuple(f"us-central1-{zone}" for zone in "abf")
@@ -114,6 +117,8 @@ class World:
     """Those of the class of the slices of workloads; with none there is no class."""
     limit: int = 0
     """How many slices the class may have."""
+    queued: Sequence[str] = ()
+    """The kinds of workloads that a queue admits when their ProvisioningRequests are provisioned."""
 
 
 def number_of_commit() -> int:
@@ -184,7 +189,11 @@ def _draw_workloads(seed: int, random: Random) -> World:
             faults.append(Fault(at_s, "no capacity", "", "", seconds, number))
     faults.sort(key=lambda fault: fault.at_s)
     limit = sum(workloads.values()) + random.randrange(3)
-    return World(seed, options, {}, tuple(faults), workloads, provider, tuple(candidates), limit)
+    queued = tuple(one for one in workloads if one in QUEUED and random.random() < 0.5)
+    if len({"Job", *workloads} & KINDS_BY_HOSTS[1].keys()) > 1:
+        queued = tuple(one for one in queued if one != "Job")
+    made = World(seed, options, {}, tuple(faults), workloads, provider, tuple(candidates), limit)
+    return replace(made, queued=queued)
 
 
 def _draw_slice(random: Random) -> dict[str, Any]:
