@@ -6,7 +6,6 @@ The controllers and webhooks of Kueue, JobSet and LeaderWorkerSet are real; the 
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -14,13 +13,26 @@ from pathlib import Path
 import pytest
 import yaml
 
-from local.cluster.manifests import GROUPS, label_workload
+from local.cluster.manifests import label_workload
 from local.control_plane import workload_controllers
 from local.control_plane.plane import OwnControlPlane
-from local.show.workload_demo import OPTIONS, TEMPLATE
+from local.show.workload_demo import OPTIONS
 from local.tests.real_parts import get_kueue, get_workload_controllers, open_own_control_plane
-from tests.real.life import EXAMPLE, PODS, WITHIN_S, Document, Life, living
+from tests.real.life import WITHIN_S, Document, Life, living
 from tests.real.pods import kubectl
+from tests.real.queues import (
+    JOBSETS,
+    LABEL,
+    ONE_SLICE,
+    group_names,
+    is_suspended,
+    leave_nothing,
+    queue,
+    run,
+    set_template,
+    until_slices_are,
+    until_without_quota,
+)
 from tests.support.harness import ROOT
 
 pytestmark = [
@@ -31,10 +43,6 @@ pytestmark = [
 ]
 
 QUEUES = ROOT / "examples" / "jobset-kueue.yaml"
-ONE_SLICE = 8
-"""The chips of a slice of two hosts."""
-LABEL = "kueue.x-k8s.io"
-JOBSETS, WORKLOADS = workload_controllers.JOBSET.path, workload_controllers.KUEUE.path
 
 
 @pytest.fixture(scope="module")
@@ -52,84 +60,6 @@ def cluster() -> Iterator[OwnControlPlane]:
                 group["flavors"][0]["resources"][0]["nominalQuota"] = ONE_SLICE
             kubectl(plane, "apply", "-f", "-", stdin=json.dumps(manifest))
         yield plane
-
-
-async def queue(
-    life: Life, name: str, queue: str = "tpus", selects: str = "", **labels: str
-) -> None:
-    """Create a JobSet of one Job of two hosts in a queue. Its Pods may select a label's value true."""
-    manifest = label_workload(yaml.safe_load(EXAMPLE.read_text()))
-    manifest["metadata"] |= {"name": name}
-    own = {f"{LABEL}/queue-name": queue, **{f"{LABEL}/{key}": one for key, one in labels.items()}}
-    manifest["metadata"].setdefault("labels", {}).update(own)
-    (replicated,) = manifest["spec"]["replicatedJobs"]
-    replicated["replicas"] = 1
-    if selects:
-        replicated["template"]["spec"]["template"]["spec"]["nodeSelector"][selects] = "true"
-    await life.ask("POST", JOBSETS, manifest)
-
-
-async def set_template(life: Life) -> None:
-    """Apply the template of slices."""
-    data = yaml.safe_load(TEMPLATE.read_text())["data"]
-    await life.ask("PATCH", OPTIONS, {"data": data})
-
-
-async def run(life: Life, name: str) -> dict[str, str]:
-    """Wait until the two Pods of a JobSet run, and no others; return their Nodes."""
-
-    def is_running(pods: list[Document]) -> bool:
-        phases = [one["status"]["phase"] for one in pods]
-        return phases == ["Running"] * 2 and all(
-            one["metadata"]["name"].startswith(name) for one in pods
-        )
-
-    await life.until(is_running, f"only {name} runs")
-    pods = await life.client.list(PODS)
-    return {one["spec"]["hostname"]: one["spec"]["nodeName"] for one in pods}
-
-
-async def is_suspended(life: Life, name: str) -> bool:
-    """Return whether a JobSet is suspended."""
-    found = await life.ask("GET", f"{JOBSETS}/{name}")
-    return bool(found["spec"]["suspend"])
-
-
-async def until_without_quota(life: Life, name: str) -> None:
-    """Wait until Kueue has found no quota for a JobSet."""
-    async with asyncio.timeout(WITHIN_S):
-        while True:
-            for one in await life.client.list(WORKLOADS):
-                if one["metadata"]["name"].startswith(f"jobset-{name}-"):
-                    states = one.get("status", {}).get("conditions", ())
-                    found = [s["status"] for s in states if s["type"] == "QuotaReserved"]
-                    if found == ["False"]:
-                        return
-            await asyncio.sleep(0.1)
-
-
-async def group_names(life: Life) -> set[str]:
-    """The names of the slices that exist."""
-    return {one["metadata"]["name"] for one in await life.client.list(GROUPS)}
-
-
-async def until_slices_are(life: Life, count: int, within_s: float = WITHIN_S) -> list[Document]:
-    """Wait until there is this number of slices; return them."""
-    found: list[Document] = []
-    async with asyncio.timeout(within_s):
-        while len(found := await life.client.list(GROUPS)) != count:
-            await asyncio.sleep(0.1)
-    return found
-
-
-async def leave_nothing(life: Life, *names: str) -> None:
-    """Delete JobSets and slices, and wait until nothing is left."""
-    for name in names:
-        await life.ask("DELETE", f"{JOBSETS}/{name}", {"propagationPolicy": "Foreground"})
-    await life.until(lambda pods: not pods, "the Pods are gone")
-    for group in await life.client.list(GROUPS):
-        await life.client.request("DELETE", f"{GROUPS}/{group['metadata']['name']}")
-    await life.until_slices_are_gone()
 
 
 async def test_a_second_jobset_waits_without_a_slice_until_the_first_has_ended(
@@ -164,7 +94,7 @@ async def test_a_preempted_jobset_keeps_its_slice_and_is_resumed_there(
         await set_template(life)
         await queue(life, "low")
         nodes = await run(life, "low")
-        await queue(life, "high", **{"priority-class": "high"})
+        await queue(life, "high", priority="high")
         others = await run(life, "high")
         assert await is_suspended(life, "low")
         assert not set(nodes.values()) & set(others.values())
@@ -183,7 +113,7 @@ async def test_a_preempted_jobset_that_is_not_admitted_again_loses_its_slice_and
         await queue(life, "low")
         lost = await run(life, "low")
         before = await group_names(life)
-        await queue(life, "high", **{"priority-class": "high"})
+        await queue(life, "high", priority="high")
         await run(life, "high")
         (left,) = await until_slices_are(life, 1, WITHIN_S + 60)
         assert left["metadata"]["name"] not in before
@@ -219,7 +149,7 @@ async def test_a_jobset_that_selects_spot_in_the_queue_of_a_reservation_holds_it
     """Kueue admits it, because the flavor has no such key."""
     async with living(cluster, tmp_path) as life:
         await set_template(life)
-        await queue(life, "spot", "tpus-reserved", selects="cloud.google.com/gke-spot")
+        await queue(life, "spot", "tpus-reserved", selects={"cloud.google.com/gke-spot": "true"})
         assert await life.until_reported("CreationFailed") == [
             "the Pod's nodeSelector has both cloud.google.com/gke-spot and "
             "cloud.google.com/reservation-name: VMs of a reservation are never Spot; it must have one "
