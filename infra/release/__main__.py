@@ -61,11 +61,6 @@ class Settings:
         """The version in the names of files and images. A snapshot has a suffix."""
         return f"{self.version}-snapshot" if self.is_snapshot else self.version
 
-    @property
-    def images(self) -> str:
-        """The repository of the images. Its name is lower-case, as registries require."""
-        return f"ghcr.io/{self.repository.lower()}"
-
 
 def name_tool(version: str) -> str:
     """Return the name of ``kubectl-tng`` as built by this Python on this machine."""
@@ -125,7 +120,8 @@ def render_notes(settings: Settings, text: str) -> str:
 
 def name_image(settings: Settings, image: str) -> str:
     """Return an image with its tag and, if known, its digest."""
-    name = f"{settings.images}/{image}:{settings.name}"
+    # Registries require lower case.
+    name = f"ghcr.io/{settings.repository.lower()}/{image}:{settings.name}"
     return f"{name}@{settings.digests[image]}" if image in settings.digests else name
 
 

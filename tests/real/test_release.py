@@ -14,8 +14,10 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -34,8 +36,8 @@ from tests.real.bridge.clusters import on_installation
 from tests.real.bridge.connections import Caller, trusting
 from tests.real.bridge.heartbeats import Grace
 from tests.real.bridge.installation import Installation, service_accounts
-from tests.real.deploy.installer import simulated_kubelet
-from tests.real.deploy.outputs import ACCOUNTS
+from tests.real.deploy.installer import installer, simulated_kubelet
+from tests.real.deploy.outputs import ACCOUNTS, KUBECONFIGS, Outputs
 from tests.real.helm_hooks import checks_run, list_left
 from tests.real.inventory import list_everything
 from tests.real.relay.waiting import until
@@ -209,6 +211,52 @@ def test_an_existing_cluster_gets_slices_is_upgraded_rolled_back_and_left_as_it_
         assert INSTALLATION_ANNOTATION not in annotations
 
 
+def test_deploy_sh_of_the_archive_installs_the_releases_images_and_deletes_everything(
+    files: Path, tmp_path: Path
+) -> None:
+    """The page's three commands. The first one writes the settings."""
+    name = f"tpu-functions-{VERSION}"
+    subprocess.run(["tar", "-xzf", files / f"{name}.tar.gz"], cwd=tmp_path, check=True)
+    with (
+        open_own_control_plane() as plane,
+        installer(tmp_path, plane, with_tokens(plane), tmp_path / name) as deploy,
+        simulated_kubelet(plane),
+    ):
+        before = list_everything(plane)
+        shutil.rmtree(deploy.folder)
+        deploy.nodes_pull = False
+        deploy.gcloud = [("config get project", "p-1", 0), ("config get compute/region", "a-b1", 0)]
+        first, *commands = read_block("./deploy.sh --dir").splitlines()
+        for command, answer in ((first, ""), (commands[0], "y\ny\n")):
+            arguments = command.partition("#")[0].split()[3:]
+            ran = deploy.run(*arguments, answer=answer)
+            assert ran.code == 0, ran.output
+        assert not [call for call in ran.calls if "builds submit" in call]
+        assert image_of_the_relay(plane).endswith(f"/relay:{VERSION}@{DIGESTS['relay']}")
+        path = "/apis/apps/v1/namespaces/tpu-functions/deployments/token-writer"
+        assert plane.request("GET", path)[0] == 200
+        destroyed = deploy.run("--destroy", "research", answer="y\n")
+        assert destroyed.code == 0, destroyed.output
+        until(lambda: not list_left(plane, before), "nothing is left")
+
+
+def with_tokens(plane: OwnControlPlane) -> Outputs:
+    """Terraform's outputs with ServiceAccounts' tokens."""
+    values = yaml.safe_load(KUBECONFIGS.values) | render_values(plane)
+    return replace(KUBECONFIGS, values=yaml.safe_dump(values))
+
+
+def render_values(plane: OwnControlPlane) -> dict[str, Any]:
+    """Return the values of the token-writer that follow from the cluster."""
+    writer = {
+        "enabled": True,
+        "server": plane.server,
+        "ca": base64.b64encode(plane.ca_pem.encode()).decode(),
+        "steps": ACCOUNTS,
+    }
+    return {"identity": {"google": {"audience": AUDIENCE}}, "tokenWriter": writer}
+
+
 def image_of_the_relay(plane: OwnControlPlane) -> str:
     path = "/apis/apps/v1/namespaces/tpu-functions/deployments/relay"
     spec = plane.request("GET", path)[1]["spec"]["template"]["spec"]
@@ -221,16 +269,7 @@ class Tokens:
     def __init__(
         self, plane: OwnControlPlane, folder: Path, endpoint: str, secrets: Secrets
     ) -> None:
-        self.values = {
-            "project": "my-gcp-project",
-            "identity": {"google": {"audience": AUDIENCE}},
-            "tokenWriter": {
-                "enabled": True,
-                "server": plane.server,
-                "ca": base64.b64encode(plane.ca_pem.encode()).decode(),
-                "steps": ACCOUNTS,
-            },
-        }
+        self.values = {"project": "my-gcp-project", **render_values(plane)}
         self.offset = timedelta()
         self._plane, self._folder, self._secrets = plane, folder, secrets
         self._writer = TokenWriter(

@@ -220,14 +220,21 @@ class Installer:
 
 @contextmanager
 def installer(
-    directory: Path, plane: ControlPlane, outputs: Outputs = KUBECONFIGS
+    directory: Path,
+    plane: ControlPlane,
+    outputs: Outputs = KUBECONFIGS,
+    unpacked: Path | None = None,
 ) -> Iterator[Installer]:
-    """deploy.sh for the cluster ``prod``, with its settings and the simulated tools."""
-    tree = directory / "tree"
-    for part in ("infra", "relay", "shared"):
-        shutil.copytree(ROOT / part, tree / part)
-    for name in ("deploy.sh", "CHANGELOG.md"):
-        shutil.copy(ROOT / name, tree)
+    """deploy.sh for the cluster ``prod``, with its settings and the simulated tools.
+
+    ``unpacked``: a folder with the files of a release, instead of a copy of what deploy.sh needs.
+    """
+    tree = unpacked or directory / "tree"
+    if unpacked is None:
+        for part in ("infra", "relay", "shared"):
+            shutil.copytree(ROOT / part, tree / part)
+        for name in ("deploy.sh", "CHANGELOG.md"):
+            shutil.copy(ROOT / name, tree)
     settings = directory / "settings"
     settings.mkdir()
     (settings / "prod.tfvars").write_text(f'project_id = "{PROJECT}"\n')
