@@ -161,7 +161,7 @@ install() {
   is_begun=false
   print_heading "Installed; all checks succeeded"
   if [ "$jobsets" = gke ]; then echo "Next: apply a JobSet that requests TPUs (docs/jobsets.md)"
-  else echo "Next: edit a group of examples/, kubectl apply it, and kubectl get tpunodegroups --watch (docs/install.md, After the first run)"; fi
+  else echo "Next: edit a group of examples/, kubectl apply it, and kubectl get tpunodegroups --watch (docs/install.md, A first group)"; fi
 }
 
 # A first run that has failed says what is there now.

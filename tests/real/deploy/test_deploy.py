@@ -102,7 +102,7 @@ def test_an_installation_succeeds_and_a_second_one_changes_only_the_image(
         assert "label_node has handled a message and called the cluster" in first.output
         assert first.output.endswith(
             "\n== Installed; all checks succeeded\nNext: edit a group of examples/, kubectl apply it, and "
-            "kubectl get tpunodegroups --watch (docs/install.md, After the first run)\n"
+            "kubectl get tpunodegroups --watch (docs/install.md, A first group)\n"
         )
         (built,) = [call for call in first.calls if "builds submit" in call]
         for flag in (

@@ -77,8 +77,9 @@ def list_tracked() -> list[str]:
 
 def test_every_file_has_the_version() -> None:
     pattern = re.compile(
-        r"(?:\bref=v|/download/v|/blob/v|newTag: \"|(?:functions|source|tng|relay|inject-env)[-:]"
-        r"|(?:tag|origin|annotate|message) v)(\d+\.\d+\.\d+)\b"
+        r"(?:\bref=v|tpu-functions/releases/download/v|/blob/v|charts/tpu-functions --version="
+        r"|(?:functions|source|tng|relay|inject-env)[-:]|(?:tag|origin|annotate|message) v)"
+        r"(\d+\.\d+\.\d+)\b"
     )
     others = []
     for name in list_tracked():
