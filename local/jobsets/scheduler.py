@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
@@ -12,6 +13,7 @@ from local.jobsets.objects import (
     PODS,
     Call,
     Document,
+    condition,
     count_chips,
     is_deleting,
     patch,
@@ -111,8 +113,17 @@ def _leave(pod: Document, count: int, obstacles: Counter[str], now: datetime) ->
     if count:
         why = ", ".join(f"{number} {reason}" for reason, number in sorted(obstacles.items()))
         message = f"0/{count} nodes are available: {why}."
+    # While only the numbers differ, the former ones stay: hundreds of Pods may wait while Nodes come and
+    # go, and the scheduler does not try all of them at each change.
+    known = condition(pod, "PodScheduled") or {}
+    if known.get("reason") == "Unschedulable" and _words(known["message"]) == _words(message):
+        return
     conditions = with_condition(pod, "PodScheduled", "False", "Unschedulable", message, now)
     yield from patch_status(PODS, pod, {"conditions": conditions})
+
+
+def _words(message: str) -> str:
+    return re.sub(r"\d+", "", message)
 
 
 def _matches(other: Document, pod: Document, term: Mapping[str, Any]) -> bool:
