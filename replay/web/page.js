@@ -17,7 +17,8 @@ function make(tag, attributes = {}, ...children) {
 }
 
 const show = (id, ...children) => find(id).replaceChildren(...children);
-const paragraphs = (texts) => texts.map((text) => make("p", {}, text));
+const paragraphs = (texts) => texts.map((text) => make("p", {}, ...(text.startsWith("More: http")
+  ? ["More: ", make("a", { href: text.slice(6), target: "_blank", rel: "noreferrer" }, text.slice(6))] : [text])));
 const time = (text) => `${text.slice(11, 19)} UTC`;
 
 function makeTable(head, rows) {
@@ -128,6 +129,13 @@ function updateView() {
 }
 
 function updateLines({ from, lines: added }) {
+  // A stream that was opened again begins anew: what is shown already stays.
+  let same = 0;
+  while (same < added.length && lines[from + same] === added[same]) same++;
+  if (from + added.length < lines.length || same < added.length) replaceLines(from + same, added.slice(same));
+}
+
+function replaceLines(from, added) {
   const isAtEnd = innerHeight + scrollY >= document.body.scrollHeight - 40 && lines.length > 0;
   lines.splice(from, Infinity, ...added);
   find("number").textContent = `${lines.length} lines`;
@@ -174,7 +182,7 @@ function open() {
   stream = undefined;
   if (document.hidden) return; // nothing is read while nobody looks
   stream = new EventSource(`events?view=${encodeURIComponent(view)}`);
-  stream.onopen = () => { lostSince = undefined; lines = []; };
+  stream.onopen = () => { lostSince = undefined; };
   stream.onmessage = (event) => update(JSON.parse(event.data));
   stream.onerror = () => {
     lostSince ??= new Date().toISOString().slice(11, 19) + " UTC";
@@ -186,7 +194,7 @@ function open() {
 
 function navigate() {
   const before = view;
-  view = decodeURIComponent(location.hash.replace(/^#\/?/, "")).replace(/^main$/, before ?? "");
+  view = location.hash.replace(/^#\/?/, "").replace(/^main$/, before ?? "");
   if (before === view) return;
   for (const name of ["life", "pod", "timeline", "viewError", "lifeError", "timelineError"]) delete sections[name];
   for (const id of ["summaryOf", "table", "lines", "chart"]) show(id);
