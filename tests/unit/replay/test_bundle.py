@@ -142,8 +142,9 @@ import sys
 sys.path.insert(0, sys.argv[1])
 from pathlib import Path
 from importlib import import_module
-for path in sorted(Path(sys.argv[1], "replay").glob("*.py")):
-    import_module(f"replay.{path.stem}") if path.stem != "__main__" else None
+for path in sorted(Path(sys.argv[1], "replay").rglob("*.py")):
+    if not path.stem.startswith("__"):
+        import_module(".".join(path.relative_to(sys.argv[1]).with_suffix("").parts))
 from replay.audit_log import read_filters
 from replay.cloud_logging import CloudLogging, read_entry
 from replay.subscriptions import Subscriptions
