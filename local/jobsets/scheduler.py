@@ -116,7 +116,9 @@ def _leave(pod: Document, count: int, obstacles: Counter[str], now: datetime) ->
     # While only the numbers differ, the former ones stay: hundreds of Pods may wait while Nodes come and
     # go, and the scheduler does not try all of them at each change.
     known = condition(pod, "PodScheduled") or {}
-    if known.get("reason") == "Unschedulable" and _words(known["message"]) == _words(message):
+    if known.get("reason") == "Unschedulable" and _words(known.get("message", "")) == _words(
+        message
+    ):
         return
     conditions = with_condition(pod, "PodScheduled", "False", "Unschedulable", message, now)
     yield from patch_status(PODS, pod, {"conditions": conditions})
