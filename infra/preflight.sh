@@ -190,8 +190,8 @@ check_release() {
     add_problem "the release tpu-functions is $status: helm is still running, or it was interrupted" \
       "if it does not run: kubectl --namespace=tpu-functions delete secrets --selector=owner=helm,name=tpu-functions,status=$status" ;;
   esac
-  release=$(sed -n 's/^version: //p' infra/chart/Chart.yaml)
-  installed=$(read_metadata version)
+  release=$(sed -n 's/^appVersion: //p' infra/chart/Chart.yaml)
+  installed=$(read_metadata appVersion) # helm's own labels have a version, too
   [ -n "$installed" ] || [ -z "$(list_installations)" ] || installed='before the chart'
   oldest=$(read_metadata tpu-functions.dev/oldest-downgrade)
   [ -z "$oldest" ] || ! is_older "$release" "${oldest%%:*}" ||

@@ -972,6 +972,7 @@ def test_destroy_checks_only_the_permissions_that_it_needs(read_only: Installer)
 def test_a_dry_run_shows_what_the_run_would_change_in_the_cluster(installed: Installer) -> None:
     same = installed.run("--dry-run", "--images", "example.test/tpu:1", "prod")
     assert same.code == 0, same.output
+    assert "From version" not in same.output
     assert (
         "without the changes planned above; images: example.test/tpu:1\nno change\n" in same.output
     )
@@ -1112,7 +1113,7 @@ def test_a_first_run_that_fails_says_what_is_there_and_how_to_delete_it(
 ) -> None:
     state = ("#2 .* state list", "data.google_project.this\ngoogle_pubsub_topic.step", 0)
     read_only.terraform = [(" apply ", "Error: Forbidden", 1), state]
-    read_only.helm = [] if is_first else [("get metadata", '{"version":"0.2.0"}', 0)]
+    read_only.helm = [] if is_first else [("get metadata", '{"appVersion":"0.2.0"}', 0)]
     ran = read_only.run("--yes", "prod")
     assert ran.code == 1
     says = (
@@ -1162,12 +1163,12 @@ Of the installed one.
     "metadata, shown",
     [
         (
-            '"version":"0.1.0"',
+            '"appVersion":"0.1.0"',
             "From version 0.1.0 to 0.2.0\n\nOf the next one.\n\n\nWrite a value.\n\n\nDelete an object.\n\n",
         ),
-        ('"version":"0.2.0"', ""),
+        ('"appVersion":"0.2.0"', ""),
         (
-            '"version":"0.10.0"',
+            '"appVersion":"0.10.0"',
             "From version 0.10.0 to 0.2.0\nThis is an older version (docs/operate.md, Upgrades and rollbacks)\n",
         ),
         ("", ""),
@@ -1179,8 +1180,10 @@ def test_a_run_shows_what_the_changelog_says_about_the_way_from_the_installed_ve
 ) -> None:
     (read_only.tree / "CHANGELOG.md").write_text(NOTES)
     chart = read_only.tree / "infra" / "chart" / "Chart.yaml"
-    chart.write_text(re.sub("(?m)^version: .*", "version: 0.2.0", chart.read_text()))
-    read_only.helm = [("get metadata", f'{{"chart":"tpu-functions",{metadata}}}', 0)]
+    chart.write_text(re.sub("(?m)^appVersion: .*", "appVersion: 0.2.0", chart.read_text()))
+    read_only.helm = [
+        ("get metadata", f'{{"chart":"tpu-functions",{metadata},"labels":{{"version":"1"}}}}', 0)
+    ]
     for arguments in (["--dry-run", "prod"], ["prod"]):
         ran = read_only.run(*arguments, answer="n\n")
         between = ran.output.partition(" context tests\n")[2].partition("\n== Google Cloud\n")[0]
@@ -1192,7 +1195,7 @@ def test_an_older_version_that_cannot_follow_is_rejected_with_the_reason(
     read_only: Installer,
 ) -> None:
     limit = '"annotations":{"tpu-functions.dev/oldest-downgrade":"0.9.0: older ones cannot read the status"}'
-    read_only.helm = [("get metadata", f'{{"version":"0.10.0",{limit}}}', 0)]
+    read_only.helm = [("get metadata", f'{{"appVersion":"0.10.0",{limit}}}', 0)]
     ran = read_only.run("--yes", "prod")
     assert ran.output.partition("deploy.sh: ")[2] == (
         "1 problem(s); nothing was changed\n\n"
