@@ -7,7 +7,8 @@ Triggers:
 - A resync.
 - A message of label_node or inject_token: VMs or Nodes contradict the condition of the MIG, or Accepted
   is true for a group that is not served any more.
-- A message of tear_down, which was triggered about a group that is not being deleted.
+- A message of tear_down, which was triggered about a group that is not being deleted, or has deleted its
+  MIG for a repair.
 
 The first invocation takes ownership (label and finalizer) and inserts policy and template, without
 waiting for one before the other. A later one, when both exist, inserts the MIG. A group whose VMs are

@@ -105,6 +105,9 @@ class CreationReport:
             code = f" ({error.code})" if error.code else ""
             text = f"{noun} {resource.name}: {error.message}{code}. {find_advice(error.reason)}"
             return False, error.reason, _with_field(group, error.reason, text).rstrip()
+        if resource.state is State.DELETING:
+            text = f"The {noun} {resource.name} is being deleted, and is created again"
+            return False, Reason.PROVISIONING, text
         if resource.state is State.PENDING:
             return False, Reason.PROVISIONING, f"The {noun} {resource.name} is not created yet"
         text = f"Compute Engine is creating the {noun} {resource.name}"

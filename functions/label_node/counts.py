@@ -73,7 +73,10 @@ def _build_facts(observed: ObservedNodes, now: datetime) -> dict[str, VmFacts]:
     known, trigger = observed.status, observed.trigger
     is_rejection = trigger.cause in vm_reasons.REJECTIONS
     rejected = dict.fromkeys(trigger.vms, Reason(trigger.cause)) if is_rejection else {}
+    # After a repair, the last events about the former VMs arrive.
+    is_new = known.repairs.last_at is not None and known.completed_at is None
     losses = _read_loss(trigger, observed.instances) if isinstance(trigger, LogTrigger) else {}
+    losses = {} if is_new and not any(map(observed.instances.get, losses)) else losses
     gone = dict.fromkeys(_list_gone(observed) if known.completed_at is not None else ())
     misnamed = {vm for vm, _ in observed.misnamed}
     outdated = {name for name, entry in observed.earlier.items() if _is_outdated(observed, entry)}

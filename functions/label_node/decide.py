@@ -13,10 +13,10 @@ from functions.label_node.observed_nodes import ObservedNodes
 from shared.base.names import CORRECTIONS_KEY, RESOURCE_NAME_LABEL, TOKEN_KEY, VM_ID_LABEL
 from shared.base.timestamps import CLOCKS_DIFFER_BY, render_time
 from shared.frame.plan import Action, Each, Emit, Plan, Send
-from shared.node_groups import membership, readiness
+from shared.node_groups import membership, readiness, recovery
 from shared.node_groups.actions import DeleteNode, PatchNode, RevokeToken
 from shared.node_groups.bootstrap import find_token
-from shared.node_groups.status import MIG, State, Type
+from shared.node_groups.status import MIG, State, Status, Type
 from shared.node_groups.work import WriteStatus, message_about
 from shared.ports.kubernetes.events import Event
 from shared.ports.kubernetes.nodes import Node
@@ -36,6 +36,8 @@ def decide(observed: ObservedNodes | NothingToCount, now: datetime) -> Plan:
     if isinstance(observed, NothingToCount):
         if group.deleting is not None:
             return Plan("Deleting")
+        if recovery.is_repair_begun(group, observed.status):
+            return Plan("Repairing")
         if observed.can_be_served:
             return Plan("NotOwned")
         # Only create_resources reports this. It has not yet if the group was accepted before the project
@@ -62,8 +64,17 @@ def decide(observed: ObservedNodes | NothingToCount, now: datetime) -> Plan:
         each=nodes,
         resume=rest,
         after=(write, *_list_node_events(observed, now), *_list_vm_events(observed, now)),
-        best_effort=tuple(_plan_triggers(observed, now, have_all_joined=have_all_joined)),
+        best_effort=(
+            *_plan_triggers(observed, now, have_all_joined=have_all_joined),
+            *_plan_repair(observed, write.status, now),
+        ),
     )
+
+
+def _plan_repair(observed: ObservedNodes, known: Status, now: datetime) -> Iterator[Send]:
+    """Trigger tear_down if the slice is lost, and its repair is due."""
+    if recovery.is_repair_due(observed.group, known, now):
+        yield Send(routes.TEAR_DOWN, (message_about(observed.group, Cause.FORWARDED, now),))
 
 
 def _order_nodes(nodes: Iterable[Node], trigger: Trigger) -> list[Node]:

@@ -30,7 +30,7 @@ def add_condition(observed: ObservedNodes, known: Status, now: datetime) -> Stat
         others = "The others wait and are billed. " if gone < counts.desired else ""
         message = (
             f"{_NEVER_COMPLETE}{gone} of its {counts.desired} VMs were deleted. Compute Engine does not "
-            f"recreate VMs of a BULK slice. {others}{describe_next(observed.group)}"
+            f"recreate VMs of a BULK slice. {others}{describe_next(observed.group, known)}"
         )
     elif not observed.has_all_vms and was_reported:
         return known  # only a list of all VMs can refute it

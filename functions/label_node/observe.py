@@ -8,6 +8,7 @@ from functions.label_node.observed_nodes import ObservedNodes
 from shared.base.reasons import VM_LOSSES
 from shared.node_groups.membership import is_vm_name, mark_members
 from shared.node_groups.node_group import AnyGroup, NodeGroup
+from shared.node_groups.recovery import is_repair_begun
 from shared.node_groups.status import Status, Type
 from shared.node_groups.work import GroupWork
 from shared.ports.gce.values import Instance
@@ -30,7 +31,7 @@ has run for this long."""
 @dataclass(frozen=True)
 class NothingToCount:
     """A group that is being deleted (outcome ``Deleting``), not served (``NotServed``) or not owned
-    (``NotOwned``).
+    (``NotOwned``), or whose VMs are being deleted for a repair (``Repairing``).
 
     ``can_be_served`` is false if its spec cannot be read, or this installation does not serve its
     project.
@@ -47,7 +48,8 @@ def observe(work: GroupWork) -> ObservedNodes | NothingToCount:
     is_served = isinstance(group, NodeGroup) and settings.serves(group.spec.project)
     if not isinstance(group, NodeGroup) or not is_served:
         return NothingToCount(group, work.status, can_be_served=False)
-    if group.deleting is not None or not group.is_owned:
+    is_left = not group.is_owned or is_repair_begun(group, work.status)
+    if group.deleting is not None or is_left:
         return NothingToCount(group, work.status)
     observed = ObservedNodes(group, work.status, work.trigger, settings.join_timeout)
     if is_debounced(work.trigger, work.status, work.now):

@@ -10,7 +10,7 @@ from shared.base import backoff
 from shared.base.reasons import Reason
 from shared.base.signing_requests import MAX_REQUESTS_OF_TOKEN, TOO_OLD_AFTER, SigningRequest
 from shared.frame.plan import Each, Fail, Plan, Send
-from shared.node_groups import status
+from shared.node_groups import recovery, status
 from shared.node_groups.node_group import AnyGroup, NodeGroup
 from shared.node_groups.status import MIG, TEMPLATE, Resource, State, Status, Type
 from shared.node_groups.work import message_about
@@ -101,9 +101,13 @@ def find_due_steps(group: AnyGroup, known: Status, at: datetime) -> tuple[str, .
     While a transient error is recent, mostly only the steps that have one: an event has normally
     triggered the others, and a resync of those would use up the rate quota that the first lack.
     """
-    steps = list_steps(group, known)
+    steps, repair_at = list_steps(group, known), recovery.find_repair_time(group, known)
+    is_repair_due = repair_at is not None and repair_at <= at
+    if is_repair_due:
+        steps = (*steps, routes.TEAR_DOWN)
     retried = tuple(retry.step for retry in known.retries if retry.step in steps)
-    due = steps if is_due(group, known, at) else ()
+    is_new = repair_at is not None and timedelta() <= at - repair_at < backoff.TICK
+    due = steps if is_new or is_due(group, known, at) else ()
     is_recent = at - last_progress(group, known) < RETRIED_EACH_MINUTE_FOR
     is_turn_of_others = (_minute(at) - _spread(group)) % OTHERS_EVERY_MINUTES == 0
     return retried if retried and is_recent and not (due and is_turn_of_others) else due
@@ -113,7 +117,7 @@ def list_steps(group: AnyGroup, known: Status) -> tuple[str, ...]:
     """The steps that may have work with a group in this state, and those that are being retried."""
     if group.deleting is not None:
         return (routes.TEAR_DOWN,)
-    steps: list[str] = []
+    steps: list[str] = [routes.TEAR_DOWN] if recovery.is_repair_begun(group, known) else []
     mig, counts = known.resources.get(MIG), known.counts
     has_mig = mig is not None and mig.state is State.READY
     is_mig_ready, was_complete = known.is_true(Type.MIG_READY), known.completed_at is not None

@@ -7,6 +7,7 @@ Triggers:
 - A resync.
 - A message of create_resources, which was triggered about a group that is being deleted.
 - A message of the step itself, which continues the deletion of Nodes.
+- A message of label_node: a slice is lost, and its repair is due (`recovery.find_repair_time`).
 
 The first plan writes the status, revokes tokens (unless each VM has a proved Node, whose token
 label_node has revoked) and cordons Nodes. That needs no call to Compute Engine.
@@ -19,6 +20,8 @@ Each invocation continues up to the next operation that takes time.
 Resources are deleted in the place that the status has recorded (`node_group.parse`), also those that the
 spec does not need any more. Before the finalizer is removed, what only the status calls gone or never
 inserted is read, if Compute Engine does not reject that.
+
+For a repair only the MIG and the Nodes are deleted; create_resources creates the MIG again.
 
 `lifecycle.TABLE` decides when a resource is gone. A resource of its name that was never ours is not
 touched.

@@ -9,7 +9,7 @@ from functions.tear_down.actions import DeleteResources, RemoveFinalizer, Revoke
 from shared.base.names import FINALIZER
 from shared.base.reasons import REASONS, Reason
 from shared.frame.plan import Action, Each, Plan, Send
-from shared.node_groups import readiness
+from shared.node_groups import readiness, recovery
 from shared.node_groups.actions import DeleteNode, PatchNode
 from shared.node_groups.lifecycle import ResourceAction, Transition, begin_deletion
 from shared.node_groups.membership import build_node_patch, may_match
@@ -27,8 +27,7 @@ def decide(observed: observe.Observed, now: datetime) -> Plan:
         return _plan_beginning(observed, now)
     group = observed.group
     if group.deleting is None:
-        message = message_about(group, Cause.FORWARDED, now)
-        return Plan("NotDeleted", best_effort=(Send(routes.CREATE_RESOURCES, (message,)),))
+        return _plan_repair(observed, now)
     if not group.has_finalizer:
         return Plan("NoFinalizer")
     if isinstance(observed, observe.UnreadableRemains):
@@ -81,6 +80,41 @@ def _plan_beginning(observed: observe.ObservedBeginning, now: datetime) -> Plan:
         note=observed.note,
         facts={"cordons": len(cordons)},
     )
+
+
+def _plan_repair(observed: observe.Observed, now: datetime) -> Plan:
+    """Delete the MIG of a lost slice, then its Nodes. create_resources creates it again."""
+    group, known = observed.group, observed.status
+    message = message_about(group, Cause.FORWARDED, now)
+    forward = (Send(routes.CREATE_RESOURCES, (message,)),)
+    if not isinstance(observed, observe.ObservedRemains) or MIG not in observed.found:
+        return Plan("NotDeleted", best_effort=forward)
+    delete = DeleteResources((MIG,), observed.group.spec)
+    if not recovery.is_repair_begun(group, known):
+        if not recovery.is_lost(observed.group, observed.found[MIG], observed.members):
+            return Plan("NotLost", best_effort=forward)
+        known = recovery.begin_repair(known, now)
+        return Plan("Repairing", first=(WriteStatus(readiness.conclude(group, known, now)), delete))
+    mig = observe.advance(observed, MIG, now)
+    if mig.resource.state is State.GONE:
+        rest = message_about(group, Cause.CONTINUED, now)
+        nodes = tuple(_plan_nodes(observed))
+        # The entry stays Deleting, so that a message that continues deletes the other Nodes.
+        known = known.with_resource(MIG, replace(known.resources[MIG], error=None))
+        write = WriteStatus(readiness.conclude(group, known, now))
+        return Plan("Recreating", first=(write,), each=nodes, resume=rest, best_effort=forward)
+    write = WriteStatus(readiness.conclude(group, known.with_resource(MIG, mig.resource), now))
+    if mig.action is ResourceAction.DELETE:
+        return Plan("Repairing", first=(write, delete))
+    return Plan(_name_wait([mig]), first=(write,))
+
+
+def _plan_nodes(observed: observe.ObservedRemains) -> Iterator[Each]:
+    """Delete the Nodes whose VMs are gone with the MIG."""
+    for node in observed.nodes:
+        is_left = node.is_deleting or node.vm in observed.vms_left
+        if may_match(observed.group, node) and not is_left:
+            yield Each(node.name, (DeleteNode(node.name, node.uid),))
 
 
 def _plan_unreadable(observed: observe.UnreadableRemains, now: datetime) -> Plan:
@@ -154,13 +188,7 @@ def _plan_delete_of_rest(
     observed: observe.ObservedRemains, transitions: Mapping[str, Transition], now: datetime
 ) -> Plan:
     group, write = observed.group, _build_status(observed, transitions, now)
-    nodes = tuple(
-        Each(node.name, (DeleteNode(node.name, node.uid),))
-        for node in observed.nodes
-        if may_match(observed.group, node)
-        and not node.is_deleting
-        and node.vm not in observed.vms_left
-    )
+    nodes = tuple(_plan_nodes(observed))
     rest = message_about(observed.group, Cause.CONTINUED, now)
     is_all_gone = all(one.resource.state is State.GONE for one in transitions.values())
     # Nodes that another invocation may be deleting are left to it. A resync then stops before the

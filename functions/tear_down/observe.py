@@ -8,14 +8,14 @@ from shared.base.names import FINALIZER, MIGS
 from shared.base.reasons import Reason
 from shared.frame.execution import SECONDS_FOR_OTHER_CALLS
 from shared.frame.plan import StepRefused
-from shared.node_groups import lifecycle
+from shared.node_groups import lifecycle, recovery
 from shared.node_groups.membership import may_match
 from shared.node_groups.node_group import NodeGroup, UnreadableGroup
 from shared.node_groups.resources import KINDS, Found, find_operation, find_resource
 from shared.node_groups.status import MIG, TEMPLATE, Resource, State, Status
 from shared.node_groups.work import GroupWork
 from shared.ports.errors import CallError, OutOfTimeError
-from shared.ports.gce.values import Instance, Mig, Operation
+from shared.ports.gce.values import Instance, ManagedInstance, Mig, Operation
 from shared.ports.kubernetes.nodes import Node
 from shared.settings import describe_unserved
 from shared.triggers.message import Cause
@@ -36,6 +36,8 @@ class ObservedRemains:
     operations: Mapping[str, Operation | None] = field(default_factory=dict)
     nodes: tuple[Node, ...] = ()
     instances: tuple[Instance, ...] = ()
+    members: tuple[ManagedInstance, ...] = ()
+    """The VMs of the MIG of a group that is not being deleted, if it may have to be repaired."""
     is_resync: bool = False
     """Whether the trigger is a resync. Only then a failed delete is retried. The end of a failed delete
     triggers the step, too: if that retried it, retries would follow each other immediately."""
@@ -113,7 +115,9 @@ def observe(work: GroupWork) -> Observed:
         is_resync=trigger.is_resync,
         is_continuation=trigger.is_redelivered or trigger.cause == Cause.CONTINUED,
     )
-    if group.deleting is None or not group.has_finalizer:
+    if group.deleting is None:
+        return _observe_repair(work, observed)
+    if not group.has_finalizer:
         return observed
     # A status that tear_down has not written may be outdated, also about a resource that it calls GONE:
     # create_resources has found that somebody else had deleted it. So the resource is read again.
@@ -160,6 +164,25 @@ def observe(work: GroupWork) -> Observed:
             if kind not in observed.found:
                 observed = _observe_resource(work, observed, kind)
     return _observe_vms_left(work, replace(observed, nodes=_list_nodes(work)))
+
+
+def _observe_repair(work: GroupWork, observed: ObservedRemains) -> ObservedRemains:
+    """Read the MIG of a group that is not being deleted, if it is being deleted for a repair, or a
+    repair is due. The Nodes are read when it is gone."""
+    group, known = observed.group, work.status
+    if recovery.is_repair_begun(group, known):
+        observed = _observe_resource(work, observed, MIG)
+        if observed.found.get(MIG) is not None:
+            return observed
+        return _observe_vms_left(work, replace(observed, nodes=_list_nodes(work)))
+    spec, name = group.spec, group.resource_name
+    if not recovery.is_repair_due(group, known, work.now) or not work.settings.serves(spec.project):
+        return observed
+    found = work.gce.find_mig(spec.project, spec.zone, name)
+    members: tuple[ManagedInstance, ...] = ()
+    if found is not None and found.is_stable:
+        members = work.gce.list_managed_instances(spec.project, spec.zone, name)
+    return replace(observed, found={MIG: found}, members=members)
 
 
 def _observe_vms_left(work: GroupWork, observed: ObservedRemains) -> ObservedRemains:

@@ -38,6 +38,7 @@ class Reason(StrEnum):
     MAX_RUN_DURATION_REACHED = "MaxRunDurationReached"
     INTERCONNECT_NOT_READY = "InterconnectNotReady"
     RESOURCE_LOST = "ResourceLost"
+    REPAIRING = "Repairing"
     DELETING_MIG = "DeletingMIG"
     DELETING_TEMPLATE = "DeletingTemplate"
     DELETING_POLICY = "DeletingPolicy"
@@ -46,9 +47,14 @@ class Reason(StrEnum):
 
 
 PROGRESS = frozenset(
-    {Reason.PROVISIONING, Reason.AWAITING_NODE_JOIN, Reason.INTERCONNECT_NOT_READY}
+    {
+        Reason.PROVISIONING,
+        Reason.AWAITING_NODE_JOIN,
+        Reason.INTERCONNECT_NOT_READY,
+        Reason.REPAIRING,
+    }
 )
-"""Reasons of a start that makes progress."""
+"""Reasons of a start, or of a repair, that makes progress."""
 DELETIONS = frozenset(
     {
         Reason.DELETING_MIG,
@@ -154,6 +160,8 @@ REASONS: dict[Reason, str] = {
     "up. If it stays so for ten minutes, delete the group and apply it again.",
     Reason.RESOURCE_LOST: "The slice was complete and its managed instance group is gone. It is not "
     "created again: delete the group and apply it again.",
+    Reason.REPAIRING: "The slice has lost VMs, and spec.repair is Recreate: its managed instance group "
+    f"is being deleted and is created again, with all VMs. {_WAIT}",
     Reason.DELETING_MIG: f"The managed instance group and its VMs are being deleted. {_WAIT}",
     Reason.DELETING_TEMPLATE: f"The instance template is being deleted. {_WAIT}",
     Reason.DELETING_POLICY: f"The workload policy is being deleted. {_WAIT}",

@@ -77,6 +77,7 @@ class Guard(StrEnum):
     NO_INTENT = "no intent recorded"
     OLD = "intent is old"
     KNOWN = "URI is recorded"
+    REPAIR = "MIG of a repair"
 
 
 class ResourceAction(StrEnum):
@@ -119,6 +120,8 @@ class Observation:
     is_resync: bool = False
     may_repeat_insert: bool = False
     is_blocked: bool = False
+    is_repaired: bool = False
+    """It is the MIG of a group that is not being deleted."""
     was_complete: bool = False
     has_no_entry: bool = False
     """The status has no entry of the resource: one that replaces it decides."""
@@ -161,6 +164,8 @@ _HAS_ERROR = (_Op.FAILING, _Op.FAILED)
 TABLE: tuple[ResourceRow, ...] = (
     ResourceRow(_CREATE, (_S.PENDING, _S.FAILED), ANY_PRESENCE, ANY_OPERATION, (_G.BLOCKED,),
         _SAME, _A.WAIT, "The MIG refers to a policy or template that is not Ready."),
+    ResourceRow(_CREATE, (_S.DELETING,), (_P.OURS,), ANY_OPERATION, (_G.REPAIR,),
+        _SAME, _A.WAIT, "tear_down deletes the MIG for a repair. Then it is created again."),
     ResourceRow(_CREATE, ANY_STATE, (_P.OURS,), ANY_OPERATION, (),
         _S.READY, _A.NOTHING, "It exists."),
     ResourceRow(_CREATE, ANY_STATE, (_P.UNFIT,), ANY_OPERATION, (),
@@ -268,6 +273,7 @@ def make_observation(
         error=operation.error if operation is not None else None,
         is_paused=group.is_paused,
         is_external=template is not None,
+        is_repaired=kind == MIG and group.deleting is None,
     )
 
 
@@ -376,6 +382,7 @@ def _guards(
         Guard.NO_INTENT: age is None,
         Guard.OLD: age is not None and age >= SURELY_ABSENT_AFTER,
         Guard.KNOWN: bool(resource.uri),
+        Guard.REPAIR: observation.is_repaired,
     }
     return frozenset(guard for guard, is_so in holds.items() if is_so)
 

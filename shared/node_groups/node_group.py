@@ -38,7 +38,7 @@ from shared.base.slice_names import (
 )
 from shared.base.timestamps import LONG_AGO, guess_time, parse_duration_s
 from shared.base.topology import Machine
-from shared.node_groups.spec import DEFAULT_SUBNETWORK, DEFAULT_VERSION, NAME
+from shared.node_groups.spec import DEFAULT_SUBNETWORK, DEFAULT_VERSION, NAME, RECREATE
 from shared.node_groups.spec_rules import TEMPLATE, Given, region_of
 from shared.ports.gce.values import TemplateRef
 
@@ -105,6 +105,7 @@ class Spec:
     node_labels: Mapping[str, str] = field(default_factory=dict)
     node_taints: tuple[Taint, ...] = ()
     min_node_count: int | None = None
+    repair: str = "Never"
     recorded_region: str = ""
     """The region that the status has recorded, if the spec was changed since."""
 
@@ -282,6 +283,9 @@ def parse(raw: Mapping[str, Any], cluster: str) -> AnyGroup:
         *given.violations,
         *_find_foreign_labels(given.get("nodeLabels", {}), namespace, labels, annotations),
     )
+    if given.get("repair") == RECREATE and GroupObject(**common).workload:
+        text = "must be Never for the slice of a workload: jobset_lost_rebuild_minutes replaces it"
+        common["violations"] = (*common["violations"], Violation("spec.repair", text))
     if spec is None:
         return UnreadableGroup(**common)
     return _follow_status(NodeGroup(**common, spec=spec))
@@ -375,6 +379,7 @@ def _spec(given: Given) -> Spec | None:
             for taint in given.get("nodeTaints", ())
         ),
         min_node_count=given.get("minNodeCount"),
+        repair=given.get("repair", "Never"),
     )
 
 

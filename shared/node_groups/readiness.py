@@ -12,7 +12,7 @@ from shared.base.reasons import Reason, find_advice
 from shared.base.timestamps import render_time
 from shared.node_groups.goodput import add_period
 from shared.node_groups.node_group import AnyGroup, NodeGroup, UnreadableGroup
-from shared.node_groups.recovery import describe_recovery
+from shared.node_groups.recovery import describe_recovery, is_repair_begun
 from shared.node_groups.status import (
     MAX_MESSAGE,
     MIG,
@@ -144,6 +144,17 @@ def _check_acceptance(_: AnyGroup, status: Status) -> Readiness | None:
     return _unless_true(status.conditions.get(Type.ACCEPTED))
 
 
+def _check_repair(group: AnyGroup, status: Status) -> Readiness | None:
+    """A MIG that is being deleted while the group is not. A paused group creates nothing after that."""
+    mig = status.resources[MIG] if is_repair_begun(group, status) else None
+    if mig is None or group.is_paused:
+        return None
+    if mig.error is not None:
+        return _describe_delayed_deletion(MIG, mig, mig.error)
+    text = f"Repair {status.repairs.count} of the last day. {find_advice(Reason.REPAIRING)}"
+    return Readiness(False, Reason.REPAIRING, text)
+
+
 def _check_resources(_: AnyGroup, status: Status) -> Readiness | None:
     verdicts = list(_resource_verdicts(status))
     specific = [verdict for verdict in verdicts if verdict.reason != Reason.PROVISIONING]
@@ -208,6 +219,7 @@ def _check_interconnect(group: AnyGroup, status: Status) -> Readiness | None:
 RULES: tuple[_Rule, ...] = (
     _check_deletion,
     _check_acceptance,
+    _check_repair,
     _check_resources,
     _check_tokens,
     _check_nodes,

@@ -5,16 +5,25 @@ can form its topology. It restores neither deleted VMs nor Spot VMs (tpu/docs/fa
 that, or without it, this system or the user creates the slice again.
 """
 
+from collections.abc import Iterable
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from shared.base.reasons import VM_LOSSES, Reason, find_advice
 from shared.base.timestamps import render_time
 from shared.node_groups.node_group import AnyGroup, NodeGroup
-from shared.node_groups.status import Status
+from shared.node_groups.resources import Found
+from shared.node_groups.spec import RECREATE
+from shared.node_groups.status import MIG, Counts, Repairs, State, Status, Type
+from shared.ports.gce.values import ManagedInstance, Mig
 
 RESTORED_WITHIN = timedelta(minutes=30)
 """Compute Engine may restore a slice for so long after its last loss. Google documents no time: this one
 is a guess."""
+FIRST_GAP = timedelta(minutes=10)
+DAY = timedelta(days=1)
+"""The gap after each repair is twice that before, from `FIRST_GAP` to a day: at most eight repairs in a
+day. After a day without one, the count begins again."""
 
 
 def is_repaired_by_mig(model: str, *, is_bulk: bool) -> bool:
@@ -43,21 +52,28 @@ def describe_recovery(group: AnyGroup, known: Status, reason: str) -> str:
         return find_advice(reason)
     model, lost = known.provisioning_model, f"Lost at {render_time(since)}."
     if reason == Reason.MAX_RUN_DURATION_REACHED:
-        return f"{lost} The VMs have run for their maxRunDuration and were ended. {describe_next(group)}"
+        text = f"{lost} The VMs have run for their maxRunDuration and were ended."
+        return f"{text} {describe_next(group, known)}"
     if is_repaired_by_mig(model, is_bulk=group.spec.is_bulk):
         return f"{lost} Its managed instance group creates it again. Nothing to do."
     restored = find_restore_time(model, reason)
     if not restored:
-        return f"{lost} Compute Engine does not restart Spot VMs of a slice. {describe_next(group)}"
+        text = f"{lost} Compute Engine does not restart Spot VMs of a slice."
+        return f"{text} {describe_next(group, known)}"
     until = render_time(since + restored)
     return (
         f"{lost} Compute Engine restarts the VMs of a slice together, except deleted ones. "
-        f"{describe_next(group, until)}"
+        f"{describe_next(group, known, until)}"
     )
 
 
-def describe_next(group: NodeGroup, until: str = "") -> str:
+def describe_next(group: NodeGroup, known: Status, until: str = "") -> str:
     """Who creates a slice again that Compute Engine does not restore, or has not restored ``until``."""
+    repair_at = find_repair_time(group, known)
+    if repair_at is not None:
+        at = render_time(repair_at)
+        condition = f"If the slice is not Ready by {at}, " if until else f"At {at}, "
+        return f"{condition}tpu-functions deletes its VMs and creates it again (spec.repair)."
     condition = f"If the slice is not Ready by {until}, " if until else ""
     if group.workload:
         return (
@@ -65,3 +81,76 @@ def describe_next(group: NodeGroup, until: str = "") -> str:
             "it (jobset_lost_rebuild_minutes)."
         )
     return f"{condition}{'delete' if condition else 'Delete'} the group and apply it again."
+
+
+def find_repair_time(group: AnyGroup, known: Status) -> datetime | None:
+    """From when on a lost slice may be created again (``spec.repair``): when Compute Engine does not
+    restore it any more, and the gap since the last repair is over. ``None``: it is not repaired."""
+    joined, mig = known.conditions.get(Type.NODES_JOINED), known.resources.get(MIG)
+    whys = {one.why for one in known.pending}
+    since = find_loss_time(known)
+    if since is None and joined is not None and joined.reason in VM_LOSSES:
+        since = joined.since  # the names of the VMs are unknown
+    if not isinstance(group, NodeGroup) or group.spec.repair != RECREATE or since is None:
+        return None
+    is_possible = group.deleting is None and group.is_owned and not group.violations
+    has_mig = mig is not None and mig.state is State.READY and known.is_true(Type.MIG_READY)
+    if group.is_paused or not (is_possible and has_mig):
+        return None
+    if Reason.MAX_RUN_DURATION_REACHED in whys or (
+        joined is not None and joined.reason == Reason.MAX_RUN_DURATION_REACHED
+    ):
+        return None
+    restored = since + find_restore_time(known.provisioning_model, Reason.NODE_LOST)
+    count, last_at = _count_repairs(known, since)
+    if last_at is None or not count:
+        return restored
+    gap: timedelta = min(DAY, FIRST_GAP * 2 ** min(count - 1, 10))
+    return max(restored, last_at + gap)
+
+
+def is_repair_due(group: AnyGroup, known: Status, now: datetime) -> bool:
+    """Whether a lost slice may be created again now, as far as the status shows."""
+    repair_at = find_repair_time(group, known)
+    return repair_at is not None and repair_at <= now and not known.has_run_out(now)
+
+
+def is_repair_begun(group: AnyGroup, known: Status) -> bool:
+    """Whether the MIG is being deleted although the group is not."""
+    mig = known.resources.get(MIG)
+    return group.deleting is None and mig is not None and mig.state is State.DELETING
+
+
+def is_lost(group: NodeGroup, found: Found | None, members: Iterable[ManagedInstance]) -> bool:
+    """Whether Compute Engine, which changes nothing now, lacks VMs of a slice, or has ended them."""
+    if not isinstance(found, Mig) or not found.is_stable or found.description != group.mark:
+        return False
+    statuses = [one.status for one in members]
+    is_short = len(statuses) < found.target_size
+    return found.target_size == group.spec.node_count and (
+        is_short or any(one in ("", "STOPPED", "TERMINATED") for one in statuses)
+    )
+
+
+def _count_repairs(known: Status, at: datetime) -> tuple[int, datetime | None]:
+    """The repairs that count at a time, and the last of them. A time in the future is wrong."""
+    count, last_at = known.repairs.count, known.repairs.last_at
+    if last_at is None or at - last_at >= DAY or last_at - at >= DAY:
+        return 0, None
+    return count, last_at
+
+
+def begin_repair(known: Status, now: datetime) -> Status:
+    """The status with the intent to delete the MIG. Apart from that, it is that of a group whose VMs do
+    not exist yet: the conditions about them are of the lost slice."""
+    count, _ = _count_repairs(known, now)
+    mig = replace(known.resources[MIG], error=None).enter(State.DELETING, now)
+    kept = (Type.ACCEPTED, Type.POLICY_READY, Type.TEMPLATE_READY, Type.READY)
+    return replace(
+        known.with_resource(MIG, mig),
+        completed_at=None,
+        conditions={kind: one for kind, one in known.conditions.items() if kind in kept},
+        counts=Counts(known.counts.desired),
+        pending=(),
+        repairs=Repairs(count + 1, now),
+    )

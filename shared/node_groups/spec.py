@@ -300,6 +300,8 @@ _TAINT = Record(
     },
     required=("key", "effect"),
 )
+RECREATE = "Recreate"
+"""The value of ``spec.repair`` with which a lost slice is created again."""
 SPEC = Record(
     "The desired state. Only repair can be changed later. To change another field, delete the group and "
     "apply a new one.",
@@ -377,11 +379,13 @@ SPEC = Record(
             keys=("key", "effect"),
         ),
         "repair": OneOf(
-            "What happens when a slice that was once complete loses a VM. Never: a BULK slice stays as "
-            "it is, not Ready, until the group is deleted; its VMs are not created again. VMs of an "
-            "INDIVIDUAL group are repaired by their managed instance group in any case, those of "
+            "What happens when a BULK slice loses a VM and Compute Engine does not restore it. Never: "
+            "the slice stays as it is, not Ready, until the group is deleted. Recreate: all of its VMs "
+            "are deleted and created again: Spot VMs at once, others 30 minutes after the last loss, at "
+            "most eight times a day at growing intervals, and not after the end of maxRunDuration. VMs "
+            "of an INDIVIDUAL group are repaired by their managed instance group in any case, those of "
             "FLEX_START never.",
-            ("Never",),
+            ("Never", RECREATE),
             default="Never",
         ),
     },

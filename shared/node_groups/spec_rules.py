@@ -19,7 +19,7 @@ from shared.base import topology
 from shared.base.accelerators import CHIP_BOUNDS
 from shared.base.fields import Violation, matches
 from shared.base.names import STARTUP_SCRIPT_KEY
-from shared.node_groups.spec import MAX_METADATA, REGION, SPEC, ZONE
+from shared.node_groups.spec import MAX_METADATA, RECREATE, REGION, SPEC, ZONE
 
 
 class Given:
@@ -194,6 +194,14 @@ RULES = (
         f"""!has(self.instanceConfig) || !has(self.instanceConfig.subnetwork) || !{_CEL_ZONE}
             || !self.instanceConfig.subnetwork.matches('(^|/)regions/[^/]+/subnetworks/')
             || self.instanceConfig.subnetwork.contains('regions/' + {_CEL_REGION} + '/subnetworks/')""",
+    ),
+    Rule(
+        "repair",
+        "must be Never with targetSizePolicyMode INDIVIDUAL: Compute Engine repairs its VMs one by one",
+        lambda given: (
+            given.get("repair") != RECREATE or given.get("targetSizePolicyMode") == "BULK"
+        ),
+        f"!has(self.repair) || self.repair != '{RECREATE}' || self.targetSizePolicyMode == 'BULK'",
     ),
     Rule(
         "instanceConfig.metadata",

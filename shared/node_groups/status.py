@@ -193,6 +193,14 @@ class Retry:
 
 
 @dataclass(frozen=True)
+class Repairs:
+    """The repairs of the slice (`recovery.begin_repair`) since the last day without one."""
+
+    count: int = 0
+    last_at: datetime | None = None
+
+
+@dataclass(frozen=True)
 class Counts:
     """Counts of VMs: desired, running, joined, joined with a ready Node, and not joined in time."""
 
@@ -230,6 +238,7 @@ class Status:
 
     observed_generation: int = 0
     completed_at: datetime | None = None
+    """When the slice was complete for the first time, since its last repair."""
     machine_type: str = ""
     provisioning_model: str = ""
     max_run_s: int = 0
@@ -238,6 +247,7 @@ class Status:
     resources: Mapping[str, Resource] = field(default_factory=lambda: _NOTHING)
     counts: Counts = Counts()
     pending: tuple[Pending, ...] = ()
+    repairs: Repairs = Repairs()
     retries: tuple[Retry, ...] = ()
     """Errors that no condition reports: transient ones that only the sweep retries and that may not be
     over, and those of label_node while the slice is complete."""
@@ -323,6 +333,7 @@ def parse(raw: Any) -> Status:
         },
         counts=Counts(**{name: _read_count(summary, name) for name in Counts.__dataclass_fields__}),
         pending=tuple(_parse_pending(document)),
+        repairs=_parse_repairs(read_mapping(document, "repairs")),
         retries=tuple(_parse_retries(document)),
         idle_since=_read_time(document["idleSince"]) if document.get("idleSince") else None,
         unusable=_parse_unusable(read_mapping(document, "unusable")),
@@ -411,6 +422,11 @@ def _parse_pending(document: Document) -> Iterator[Pending]:
             yield Pending(name, why, _read_time(entry.get("since")))
 
 
+def _parse_repairs(entry: Document) -> Repairs:
+    last_at = guess_time(entry.get("lastAt"))
+    return Repairs(_read_count(entry, "count"), last_at) if last_at is not None else Repairs()
+
+
 def _parse_retries(document: Document) -> Iterator[Retry]:
     found = {read_text(entry, "step"): entry for entry in read_mappings(document, "retries")}
     for step, entry in found.items():
@@ -467,6 +483,9 @@ def render(status: Status) -> dict[str, Any]:
                 {"name": entry.name, "why": entry.why, "since": render_time(entry.since)}
                 for entry in status.pending[:MAX_PENDING]
             ],
+            "repairs": {"count": status.repairs.count, "lastAt": _time(status.repairs.last_at)}
+            if status.repairs.last_at
+            else {},
             "retries": [
                 {"step": one.step, "message": one.message, "since": render_time(one.since)}
                 for one in status.retries

@@ -204,7 +204,7 @@ def _draw_slice(random: Random) -> dict[str, Any]:
         "targetSizePolicyMode": "INDIVIDUAL",
     }
     if size == 2 and random.random() < 0.5:
-        change = {}
+        change = {"repair": random.choice(("Never", "Recreate"))}
     if random.random() < 0.6:
         model = random.choice(("SPOT", "STANDARD"))
         change["instanceConfig"] = {"provisioningModel": model, "reservation": None}

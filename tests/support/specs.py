@@ -188,6 +188,7 @@ ACCEPTED = [
     pytest.param(config(reservation="r", provisioningModel=None), id="no-model"),
     pytest.param({"minNodeCount": 0}, id="min-node-count"),
     pytest.param({"repair": "Never"}, id="repair"),
+    pytest.param({"repair": "Recreate"}, id="repair Recreate"),
     pytest.param(endpoint("k8s.example.internal"), id="host"),
     pytest.param(endpoint("k8s.example.internal:443"), id="host-and-port"),
     pytest.param(endpoint("::1"), id="ipv6"),
@@ -340,6 +341,7 @@ REJECTED = [
     rejected("taint-effect", taints({"key": "a", "effect": "NoRun"}), "spec.nodeTaints[0].effect"),
     rejected("taint-twice", taints({"key": "a", "effect": "NoExecute"}, {"key": "a", "effect": "NoExecute"}), "spec.nodeTaints[1]"),
     rejected("repair", {"repair": "Always"}, "spec.repair"),
+    rejected("repair of single VMs", {"repair": "Recreate", "targetSizePolicyMode": "INDIVIDUAL", "topology": "2x2x1"}, "spec.repair"),
     # The bounds of each type of field
     rejected("too-short-a-text", config(image=""), f"{CONFIG}.image"),
     rejected("too-long-a-text", config(image="i" * 513), f"{CONFIG}.image"),

@@ -47,6 +47,7 @@ MEANINGS: Mapping[Guard, str] = {
     Guard.NO_INTENT: "the entry has no `since`",
     Guard.OLD: f"`since` is {_seconds(SURELY_ABSENT_AFTER)} or longer ago",
     Guard.KNOWN: "the entry has a `uri`: the resource was found to be ours before",
+    Guard.REPAIR: "it is the MIG, and the group is not being deleted",
 }
 """When each guard holds."""
 

@@ -91,6 +91,8 @@ class Mig:
     errors: tuple[GceError, ...] = ()
     topologies: Mapping[str, str] = field(default_factory=dict)
     missing: int | None = None
+    is_stable: bool = False
+    """Whether no change of its VMs is in progress or planned."""
 
     @property
     def has_unfinished_vms(self) -> bool:
@@ -203,6 +205,7 @@ def parse_mig(found: Any) -> Mig:
         target_size=found.target_size,
         creating=found.current_actions.creating + found.current_actions.creating_without_retries,
         is_bulk_in_progress=bulk.in_progress,
+        is_stable=found.status.is_stable,
         recreating=found.current_actions.recreating,
         errors=_errors(bulk.last_progress_check.error.errors),
         topologies={

@@ -13,6 +13,7 @@ from shared.base.documents import parse_yaml, without_empty
 from shared.base.fields import any_of
 from shared.base.timestamps import render_time
 from shared.base.topology import Machine
+from shared.node_groups.spec import RECREATE
 from shared.node_groups.spec_rules import Given
 from shared.slices.by_node_group.marks import read_place, write_marks
 from shared.slices.by_node_group.node_fit import NodeFit
@@ -128,6 +129,11 @@ def _check_template(shown: str, template: Any) -> Any:
     given += ["spec.instanceConfig.machineType"] if "machineType" in spec["instanceConfig"] else []
     if given:
         raise InputError(f"{shown} must not have {', '.join(given)}: the Pod decides it")
+    if spec.get("repair") == RECREATE:
+        text = (
+            "must not have spec.repair: Recreate: jobset_lost_rebuild_minutes replaces its slices"
+        )
+        raise InputError(f"{shown} {text}")
     return template
 
 

@@ -25,6 +25,7 @@ from shared.node_groups.status import (
     Condition,
     Counts,
     Pending,
+    Repairs,
     Resource,
     ResourceError,
     Retry,
@@ -206,6 +207,7 @@ FULL = Status(
     machine_type="tpu7x-standard-4t",
     provisioning_model="SPOT",
     max_run_s=3600,
+    repairs=Repairs(2, MOMENT),
     conditions={Type.READY: Condition("False", "InsufficientCapacity", "none left", MOMENT, 1)},
     resources={
         kind: Resource(

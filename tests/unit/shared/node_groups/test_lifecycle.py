@@ -49,7 +49,7 @@ CREATE, TEAR_DOWN = decided(Goal.CREATE), decided(Goal.TEAR_DOWN)
 
 
 @pytest.mark.parametrize(
-    "goal, table, guards", [(Goal.CREATE, CREATE, 7), (Goal.TEAR_DOWN, TEAR_DOWN, 5)]
+    "goal, table, guards", [(Goal.CREATE, CREATE, 8), (Goal.TEAR_DOWN, TEAR_DOWN, 5)]
 )
 def test_the_situations_are_the_full_product_and_every_row_is_reachable(
     goal: Goal, table: Decided, guards: int

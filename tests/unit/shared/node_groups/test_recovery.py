@@ -3,17 +3,43 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from shared.base.names import JOBSET_LABEL, UNIT_KIND_LABEL
+from shared.base.names import (
+    JOBSET_LABEL,
+    PAUSED_ANNOTATION,
+    RESOURCE_NAME_LABEL,
+    UNIT_KIND_LABEL,
+)
 from shared.base.reasons import REASONS, Reason
 from shared.base.slice_names import JOB_LABEL
-from shared.node_groups.recovery import describe_recovery
-from shared.node_groups.status import Pending, Status
-from tests.support.builders import NOW, group
+from shared.node_groups.readiness import find_readiness
+from shared.node_groups.recovery import (
+    begin_repair,
+    describe_recovery,
+    find_repair_time,
+    is_lost,
+    is_repair_due,
+)
+from shared.node_groups.status import (
+    MIG,
+    Condition,
+    Pending,
+    Repairs,
+    Resource,
+    State,
+    Status,
+    Type,
+)
+from shared.ports.gce.values import ManagedInstance, Mig
+from tests.support.builders import NOW, RESOURCE, group
+from tests.support.compute import instance_group
 
+MINUTE = timedelta(minutes=1)
 LOST = "Lost at 2026-11-20T10:00:00Z."
 TOGETHER = f"{LOST} Compute Engine restarts the VMs of a slice together, except deleted ones. If the slice is not Ready by 2026-11-20T10:30:00Z,"
 NOT_SPOT = f"{LOST} Compute Engine does not restart Spot VMs of a slice."
@@ -36,6 +62,18 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, str], str, Reason, str]] = {
 }  # fmt: skip
 
 
+def lost(model: str, repairs: Repairs | None = None) -> Status:
+    """The status of a slice that was complete and has lost a VM."""
+    return Status(
+        completed_at=NOW,
+        provisioning_model=model,
+        conditions={Type.MIG_READY: Condition("True", "Ready", "", NOW, 1)},
+        resources={MIG: Resource(RESOURCE, State.READY, NOW)},
+        pending=(Pending("vm", Reason.NODE_LOST, NOW),),
+        repairs=repairs or Repairs(),
+    )
+
+
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_the_message_of_a_loss_says_who_restores_the_slice_and_until_when(
     case: tuple[dict[str, Any], dict[str, str], str, Reason, str],
@@ -44,6 +82,94 @@ def test_the_message_of_a_loss_says_who_restores_the_slice_and_until_when(
     known = Status(provisioning_model=model, pending=(Pending("vm", Reason.NODE_LOST, NOW),))
     about = group(change=change, labels=labels)
     assert describe_recovery(about, known, reason) == text
+
+
+RECREATED = "tpu-functions deletes its VMs and creates it again (spec.repair)."
+REPAIRED: dict[str, tuple[str, Repairs, timedelta | None]] = {
+    "Spot": ("SPOT", Repairs(), 0 * MINUTE),
+    "on demand": ("STANDARD", Repairs(), 30 * MINUTE),
+    "Spot, once before": ("SPOT", Repairs(1, NOW - MINUTE), 9 * MINUTE),
+    "Spot, once long before": ("SPOT", Repairs(1, NOW - 10 * MINUTE), 0 * MINUTE),
+    "on demand, once before": ("STANDARD", Repairs(1, NOW - MINUTE), 30 * MINUTE),
+    "Spot, seven times before": ("SPOT", Repairs(7, NOW), 640 * MINUTE),
+    "Spot, eight times before": ("SPOT", Repairs(8, NOW), 1280 * MINUTE),
+    "Spot, more often before": ("SPOT", Repairs(10**6, NOW), 1440 * MINUTE),
+    "Spot, a day before": ("SPOT", Repairs(9, NOW - 1440 * MINUTE), 0 * MINUTE),
+    "Spot, at a wrong time": ("SPOT", Repairs(9, NOW + 1440 * MINUTE), 0 * MINUTE),
+}
+
+
+@pytest.mark.parametrize("case", REPAIRED.values(), ids=REPAIRED)
+def test_a_repair_waits_for_compute_engine_and_for_growing_gaps(
+    case: tuple[str, Repairs, timedelta],
+) -> None:
+    model, repairs, gap = case
+    known, about = lost(model, repairs), group(change={"repair": "Recreate"})
+    assert find_repair_time(about, known) == NOW + gap
+    assert describe_recovery(about, known, Reason.NODE_LOST).endswith(RECREATED)
+    assert not is_repair_due(about, known, NOW + gap - timedelta(seconds=1))
+    assert is_repair_due(about, known, NOW + gap)
+    begun = begin_repair(known, NOW + gap)
+    assert (begun.repairs.last_at, begun.pending, begun.completed_at) == (NOW + gap, (), None)
+    assert begun.resources[MIG].state is State.DELETING
+    assert find_readiness(about, begun).reason == Reason.REPAIRING
+
+
+RUN_OVER = Pending("vm", Reason.MAX_RUN_DURATION_REACHED, NOW)
+NOT_REPAIRED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "Never": ({"change": {"repair": "Never"}}, {}),
+    "it is paused": ({"annotations": {PAUSED_ANNOTATION: "true"}}, {}),
+    "it is being deleted": ({"deleting": True}, {}),
+    "it is not owned": ({"owned": False}, {}),
+    "nothing is lost": ({}, {"pending": ()}),
+    "the run is over": ({}, {"pending": (RUN_OVER,)}),
+    "the MIG is gone": ({}, {"resources": {MIG: Resource(RESOURCE, State.GONE, NOW)}}),
+    "the MIG was resized": ({}, {"conditions": {}}),
+    "it is a workload's": ({"labels": {**OF_JOBSET, RESOURCE_NAME_LABEL: RESOURCE}}, {}),
+}
+
+
+@pytest.mark.parametrize("case", NOT_REPAIRED.values(), ids=NOT_REPAIRED)
+def test_a_slice_is_not_repaired(case: tuple[dict[str, Any], dict[str, Any]]) -> None:
+    options, change = case
+    about = group(**{"change": {"repair": "Recreate"}, **options})
+    assert find_repair_time(about, replace(lost("SPOT"), **change)) is None
+
+
+def mig(**change: Any) -> Mig:
+    return instance_group(is_stable=True, **change)
+
+
+def members(*statuses: str) -> tuple[ManagedInstance, ...]:
+    return tuple(ManagedInstance(f"vm-{at}", status) for at, status in enumerate(statuses))
+
+
+MEMBERS: dict[str, tuple[Mig | None, tuple[ManagedInstance, ...], bool]] = {
+    "all run": (mig(), members("RUNNING", "RUNNING"), False),
+    "one has ended": (mig(), members("RUNNING", "TERMINATED"), True),
+    "one does not exist": (mig(), members("RUNNING", ""), True),
+    "one is not listed": (mig(), members("RUNNING"), True),
+    "one is being restarted": (mig(), members("RUNNING", "REPAIRING"), False),
+    "something changes": (replace(mig(), is_stable=False), members("RUNNING", ""), False),
+    "somebody else's": (mig(description="?"), members("RUNNING", ""), False),
+    "it was resized": (mig(target_size=1), members("TERMINATED"), False),
+    "there is none": (None, (), False),
+}
+
+
+@pytest.mark.parametrize("case", MEMBERS.values(), ids=MEMBERS)
+def test_a_slice_is_lost_if_compute_engine_lacks_vms_and_changes_nothing(
+    case: tuple[Mig | None, tuple[ManagedInstance, ...], bool],
+) -> None:
+    found, listed, is_so = case
+    assert is_lost(group(), found, listed) is is_so
+
+
+def test_the_slice_of_a_workload_must_not_ask_for_repairs() -> None:
+    about = group(change={"repair": "Recreate"}, labels=OF_JOBSET)
+    assert [*map(str, about.violations)] == [
+        "spec.repair: must be Never for the slice of a workload: jobset_lost_rebuild_minutes replaces it"
+    ]
 
 
 def test_a_loss_without_a_known_time_has_the_general_advice() -> None:

@@ -425,6 +425,12 @@ INPUT_ERRORS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
         {"spec": {"topology": "4x4", "instanceConfig": {"machineType": "ct6e-standard-4t"}}},
         f"{TEMPLATE} must not have spec.topology, spec.instanceConfig.machineType: the Pod decides it",
     ),
+    "a template that asks for repairs": (
+        {},
+        {"spec": {"repair": "Recreate"}},
+        f"{TEMPLATE} must not have spec.repair: Recreate: jobset_lost_rebuild_minutes replaces its "
+        "slices",
+    ),
     "a template without an instanceConfig": (
         {},
         {"spec": {"instanceConfig": None}},
