@@ -1,6 +1,6 @@
 """The page's server: loopback only, GET only, and nothing without the secret in the address.
 
-Who has not started the tool cannot read its address: it is in no file, no argument and no log. A page of
+The address is printed, and in no argument, so that no other user of the machine can read it. A page of
 another origin is refused by Host and Origin, also if its name resolves to this machine.
 """
 
