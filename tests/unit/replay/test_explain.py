@@ -323,11 +323,12 @@ def test_a_lost_vm_is_named_as_soon_as_it_is_lost() -> None:
     vm = f"NAME-{lost[-4:]}"
     text = "default/spot has been Ready for 1m, but its status is out of date: label_node observes"
     _after(tool, 1, 0, f"{text} NodeLost now: 1 of 4 nodes are not ready: {vm}.", name="spot")
-    cause = "(Preempted): Compute Engine took VMs back (Spot, host error or maintenance)."
-    detail = f"1 of 4 nodes are not ready: {vm}."
-    advice = "VMs that it restarts or recreates join again"
+    cause = f"(Preempted): 1 of 4 nodes are not ready: {vm}. Lost at 2026-01-01T00:03:01Z. "
+    advice = (
+        "Compute Engine does not restart Spot VMs of a slice. Delete the group and apply it again."
+    )
     for seconds, age in ((60, "59s"), (7200, "2h")):
-        _after(tool, seconds, 0, f"{{}} {age} {cause}", detail, advice, name="spot")
+        _after(tool, seconds, 0, f"{{}} {age} {cause}{advice}", "The sweep triggers ", name="spot")
 
 
 def test_work_without_a_message_is_reported_before_the_reason_of_the_status() -> None:
