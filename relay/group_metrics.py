@@ -47,6 +47,8 @@ class GroupRecord:
     """Whether it was Ready at least once."""
     is_idle: bool
     """Whether it is Ready and no Pod uses its chips."""
+    has_maintenance: bool
+    """Whether maintenance of its VMs is announced."""
 
 
 def read_record(raw: Mapping[str, Any]) -> GroupRecord:
@@ -74,6 +76,7 @@ def read_record(raw: Mapping[str, Any]) -> GroupRecord:
         chips=chips,
         running_chips=min(chips, chips // max(1, hosts) * running),
         is_complete=guess_time(status.get("completedAt")) is not None,
+        has_maintenance=bool(find_condition(status, "MaintenanceScheduled")),
         is_idle=state == GroupState.READY and guess_time(status.get("idleSince")) is not None,
     )
 
@@ -151,6 +154,7 @@ class GroupMetrics:
         for state in GroupState:
             metrics.CHIPS.labels(state).set(chips[state])
             metrics.RUNNING_CHIPS.labels(state).set(running[state])
+        metrics.MAINTENANCE.set(sum(one.has_maintenance for one in self._records.values()))
         metrics.IDLE_CHIPS.set(sum(one.chips for one in self._records.values() if one.is_idle))
 
     def _observe(self, raw: Mapping[str, Any]) -> None:

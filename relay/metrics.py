@@ -123,6 +123,12 @@ IDLE_CHIPS = _declare(
     (),
     "TPU chips of Ready slices that no Pod uses, as `report_leaks` observes once an hour.",
 )
+MAINTENANCE = _declare(
+    Gauge,
+    "tpu_functions_slices_with_maintenance",
+    (),
+    "TPUNodeGroups for whose VMs Compute Engine has announced maintenance.",
+)
 TIME_TO_READY = _declare(
     Histogram,
     "tpu_functions_slice_time_to_ready_seconds",

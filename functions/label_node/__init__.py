@@ -45,7 +45,8 @@ What is done to a Node depends on its VM:
 Nodes are listed by the resource-name label. Kubelets that join with our tokens register with it. The
 step labels other Nodes. A Node that has no label yet, or has lost it, is read by its name.
 
-The step owns the conditions NodesJoined (tear_down writes it during a deletion) and InterconnectReady.
+The step owns the conditions NodesJoined (tear_down writes it during a deletion), InterconnectReady and
+MaintenanceScheduled.
 It triggers inject_token for VMs whose Nodes are stale or deleted, and both inject_token and
 create_resources if their conditions contradict what it has observed. A group that is not served any
 more, but accepted, is such a contradiction.

@@ -6,11 +6,22 @@ from datetime import datetime, timedelta
 from itertools import islice
 from typing import Any
 
-from functions.label_node import counts, interconnect_condition, joined_condition
+from functions.label_node import (
+    counts,
+    interconnect_condition,
+    joined_condition,
+    maintenance_condition,
+)
 from functions.label_node.joined_condition import VISIBLE_AFTER
 from functions.label_node.observe import NothingToCount
 from functions.label_node.observed_nodes import ObservedNodes
-from shared.base.names import CORRECTIONS_KEY, RESOURCE_NAME_LABEL, TOKEN_KEY, VM_ID_LABEL
+from shared.base.names import (
+    CORRECTIONS_KEY,
+    MAINTENANCE_LABEL,
+    RESOURCE_NAME_LABEL,
+    TOKEN_KEY,
+    VM_ID_LABEL,
+)
 from shared.base.timestamps import CLOCKS_DIFFER_BY, render_time
 from shared.frame.plan import Action, Each, Emit, Plan, Send
 from shared.node_groups import membership, readiness, recovery
@@ -18,6 +29,7 @@ from shared.node_groups.actions import DeleteNode, PatchNode, RevokeToken
 from shared.node_groups.bootstrap import find_token
 from shared.node_groups.status import MIG, State, Status, Type
 from shared.node_groups.work import WriteStatus, message_about
+from shared.ports.gce.values import Instance
 from shared.ports.kubernetes.events import Event
 from shared.ports.kubernetes.nodes import Node
 from shared.triggers import routes
@@ -56,6 +68,7 @@ def decide(observed: ObservedNodes | NothingToCount, now: datetime) -> Plan:
     known = counts.count(observed, now)
     known = joined_condition.add_condition(observed, known, now)
     known = interconnect_condition.add_condition(observed.mig, observed.group, known, now)
+    known = maintenance_condition.add_condition(observed, known, now)
     write = WriteStatus(readiness.conclude(group, known, now))
     have_all_joined = len(observed.joined) >= desired
     outcome = "AllJoined" if have_all_joined else "Counting"
@@ -127,7 +140,7 @@ def _plan_node(observed: ObservedNodes, node: Node, now: datetime) -> Iterator[A
         is_repetition = observed.trigger.is_resync and observed.status.is_true(Type.READY)
         if token is not None and (is_new or (is_repetition and token.expires > now)):
             yield RevokeToken(token.id, node.vm)
-    patch = _build_patch(observed, node, now)
+    patch = _add_maintenance(_build_patch(observed, node, now), node, instance)
     if patch:
         yield PatchNode(node.name, node.uid, patch)
 
@@ -145,6 +158,20 @@ def _build_patch(observed: ObservedNodes, node: Node, now: datetime) -> dict[str
         return {}
     annotations = {CORRECTIONS_KEY: f"{count + 1} {render_time(since)}"}
     return {**patch, "metadata": {**patch.get("metadata", {}), "annotations": annotations}}
+
+
+def _add_maintenance(
+    patch: dict[str, Any], node: Node, instance: Instance | None
+) -> dict[str, Any]:
+    """The patch with the label of announced maintenance, or its removal."""
+    if instance is None:
+        return patch
+    value = maintenance_condition.render_label(instance.maintenance)
+    if node.labels.get(MAINTENANCE_LABEL) == value:
+        return patch
+    metadata = patch.get("metadata", {})
+    labels = {**metadata.get("labels", {}), MAINTENANCE_LABEL: value}
+    return {**patch, "metadata": {**metadata, "labels": labels}}
 
 
 def _count_corrections(node: Node, now: datetime) -> tuple[int, datetime]:
@@ -222,6 +249,8 @@ def _plan_triggers(
     if vms and group.spec.joins_with_tokens:
         message = message_about(group, Cause.VMS_NEED_TOKENS, now, vms=tuple(vms[:BATCH]))
         yield Send(routes.INJECT_TOKEN, (message,))
+    if maintenance_condition.is_news(observed):
+        yield Send(routes.LABEL_NODE, (message_about(group, Cause.RESYNC, now),))
     if have_all_joined and not known.is_true(Type.TOKENS_INJECTED):
         yield Send(routes.INJECT_TOKEN, (message_about(group, Cause.RESYNC, now),))
     mig = known.resources.get(MIG)

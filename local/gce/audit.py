@@ -110,9 +110,12 @@ class AuditLog:
         *,
         message: str = "",
         principal: str = _SYSTEM,
+        metadata: Document | None = None,
     ) -> None:
         """Write the entry of a system event."""
         payload = self._system_payload(method, path, principal)
+        if metadata:
+            payload["metadata"] = metadata
         if message:
             payload["status"] = {"message": message}
         prefix = "repair" if ".repair." in method else "systemevent"

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import timedelta
 
 from local.base.controls import UnknownFault, Valid
 from local.base.faults import FaultControls, common_arguments, switch
@@ -246,6 +247,27 @@ class Faults(FaultControls[Refused, OperationError]):
         """Terminate a VM for the maintenance of its host; a TPU VM cannot migrate."""
         vm = self._find_running(instance)
         vm.lose_host("compute.instances.terminateOnHostMaintenance", principal="")
+
+    def announce_maintenance(
+        self, instance: str, hours: float = 24.0, ongoing: bool = False
+    ) -> None:
+        """Announce maintenance of a VM's host that begins in so many hours and takes four."""
+        start = self._context.clock.now() + timedelta(hours=hours)
+        announced = {
+            "canReschedule": False,
+            "maintenanceReasons": ["PLANNED_UPDATE"],
+            "maintenanceStatus": "ONGOING" if ongoing else "PENDING",
+            "type": "SCHEDULED",
+            "windowStartTime": links.pacific(start),
+            "latestWindowStartTime": links.pacific(start),
+            "windowEndTime": links.pacific(start + timedelta(hours=4)),
+        }
+        message = f"Maintenance is {'ongoing' if ongoing else 'scheduled'}"
+        self._find(instance).set_maintenance(announced, message)
+
+    def end_maintenance(self, instance: str) -> None:
+        """Report that a VM's maintenance is completed."""
+        self._find(instance).set_maintenance(None, "Maintenance is completed")
 
     def act_as_user(self, method: str, path: str, body: Document | None = None) -> Document:
         """Make a call as a person with all permissions: ``act_as_user("DELETE", vm)``.

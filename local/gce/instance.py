@@ -94,6 +94,7 @@ class Instance:
         self._timer: Timer | None = None
         self._transition: Operation | None = None
         self._run_limit: Timer | None = None
+        self._maintenance: Document | None = None
         self._started: datetime | None = None
         self._stopped: datetime | None = None
         self._fixed = render_fixed(path, self.id, context.clock.now(), properties, order, address)
@@ -147,11 +148,26 @@ class Instance:
             "metadata": metadata_document(self.metadata),
             "fingerprint": links.fingerprint((self.id, self.status)),
         }
+        if self._maintenance is not None:
+            status = {**self._fixed["resourceStatus"], "upcomingMaintenance": self._maintenance}
+            document["resourceStatus"] = status
         if self._started is not None:
             document["lastStartTimestamp"] = links.pacific(self._started)
         if self._stopped is not None:
             document["lastStopTimestamp"] = links.pacific(self._stopped)
         return document
+
+    def set_maintenance(self, maintenance: Document | None, message: str) -> None:
+        """Announce maintenance of the host (``UpcomingMaintenance``), or end it. The entry is that of
+        Google's page on host events; its ``metadata`` has the same fields."""
+        self._maintenance = maintenance
+        self._context.audit.write_system_event(
+            "compute.instances.upcomingMaintenance",
+            self.path,
+            self.id,
+            message=message,
+            metadata={"upcomingMaintenance": maintenance} if maintenance else None,
+        )
 
     # lifecycle
 

@@ -25,6 +25,8 @@ VM_ID_LABEL = "node-restriction.kubernetes.io/tpu-functions-vm-id"
 under this prefix (NodeRestriction), so only this system writes it."""
 CORRECTIONS_KEY = "tpu-functions.dev/label-corrections"
 """On a Node: how often label_node has corrected its labels, since when: ``2 2026-11-20T10:00:00Z``."""
+MAINTENANCE_LABEL = "tpu-functions.dev/maintenance-at"
+"""On a Node: when announced maintenance of its VM's host begins, in seconds since 1970."""
 BOOT_ID_LABEL = "node-restriction.kubernetes.io/tpu-functions-boot-id"
 """On a Node whose VM joined without a token of this system: the last known boot of that VM."""
 

@@ -44,6 +44,11 @@ def changes(group: AnyGroup, before: Status, after: Status) -> Iterator[Event]:
     is_invalid = template is not None and template.reason == Reason.INVALID_TEMPLATE
     if template and is_invalid and (was is None or was.reason != template.reason):
         yield Event("InvalidInstanceTemplate", template.message, is_warning=True)
+    planned, was = (one.conditions.get(Type.MAINTENANCE_SCHEDULED) for one in (after, before))
+    if planned is not None and (was is None or was.message != planned.message):
+        yield Event("MaintenanceScheduled", planned.message, is_warning=True)
+    if planned is None and was is not None:
+        yield Event("MaintenanceOver", "Compute Engine announces no maintenance any more")
     yield from _readiness_events(before, after, is_deleting=group.deleting is not None)
 
 

@@ -82,6 +82,7 @@ class Type(StrEnum):
     TOKENS_INJECTED = "TokensInjected"  # inject_token
     NODES_JOINED = "NodesJoined"  # label_node
     INTERCONNECT_READY = "InterconnectReady"  # label_node
+    MAINTENANCE_SCHEDULED = "MaintenanceScheduled"  # label_node; absent if none is announced
     READY = "Ready"  # every step, by `conclude`
 
 

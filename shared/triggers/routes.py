@@ -82,6 +82,8 @@ _TABLE = (
                     "guestTerminate",
                     "instanceManagerHaltForRestart",
                     "repair.recreateInstance",
+                    "upcomingMaintenance",
+                    "upcomingInfraMaintenance",
                 ),
                 log=Log.SYSTEM_EVENT,
             ),

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from shared.base.reasons import Reason
-from shared.base.timestamps import find_time
+from shared.base.timestamps import find_time, guess_time
 from shared.ports.error_reasons import ErrorKind, Verdict, classify, rank
 
 UP = frozenset({"PROVISIONING", "STAGING", "RUNNING"})
@@ -116,6 +116,18 @@ class ManagedInstance:
 
 
 @dataclass(frozen=True)
+class Maintenance:
+    """Maintenance of a VM's host that Compute Engine has announced (``UpcomingMaintenance`` in the API),
+    in its words. ``kind`` is its type, ``state`` its status."""
+
+    start: datetime | None
+    end: datetime | None
+    kind: str
+    state: str
+    reasons: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Instance:
     """A VM. ``started`` is when it was last started."""
 
@@ -129,6 +141,7 @@ class Instance:
     is_member: bool = False
     """Whether the list of its MIG's members has it (`membership.mark_members`). Its metadata
     ``created-by`` proves nothing: whoever creates a VM can write it."""
+    maintenance: Maintenance | None = None
 
 
 @dataclass(frozen=True)
@@ -239,6 +252,20 @@ def parse_instance(found: Any, texts: dict[str, str] | None = None) -> Instance:
         started=find_time(found.last_start_timestamp),
         fingerprint=found.metadata.fingerprint,
         metadata=_items(found.metadata, texts),
+        maintenance=_find_maintenance(found.resource_status),
+    )
+
+
+def _find_maintenance(status: Any) -> Maintenance | None:
+    if "upcoming_maintenance" not in status:
+        return None
+    found = status.upcoming_maintenance
+    return Maintenance(
+        start=guess_time(found.window_start_time),
+        end=guess_time(found.window_end_time),
+        kind=found.type_,
+        state=found.maintenance_status,
+        reasons=tuple(found.maintenance_reasons),
     )
 
 
