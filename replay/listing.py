@@ -26,6 +26,8 @@ from shared.slices.units import find_wait_start
 
 IDLE = "Idle for"
 """How the words about a Ready slice begin whose chips no Pod uses."""
+POOL_READY, POOL_NOT_READY = "NodePool", "NodesNotReady"
+"""The reasons of slices that are node pools: these have no status, no steps, and so no life to show."""
 _ASKER = "tpu-functions-provision-slice"
 
 
@@ -101,7 +103,8 @@ def _list_pools(deps: Dependencies, namespace: str) -> Iterator[tuple[tuple[str,
         unit = read_unit(pool) if is_managed(pool) else None
         if unit is not None and namespace in ("", unit.namespace):
             ready = sum(node.is_ready for node in nodes)
-            state = ("True", "NodePool") if ready == len(nodes) else ("False", "NodesNotReady")
+            is_ready = ready == len(nodes)
+            state = ("True", POOL_READY) if is_ready else ("False", POOL_NOT_READY)
             chips = "/".join([str(sum(node.tpu_capacity for node in nodes))] * 2)
             age = render_age(now - min(node.created or now for node in nodes))
             yield (

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from replay.listing import IDLE, Table
+from replay.listing import IDLE, POOL_NOT_READY, POOL_READY, Table
 from shared.base.reasons import DELETIONS, PROGRESS
 from shared.base.timestamps import render_time
 
@@ -56,10 +56,11 @@ def _build_row(table: Table, cells: tuple[str, ...], words: str, price: float | 
     shown = list(cells)
     if table.name == "slices" and price:
         shown.append(_render_cost(chips[0], price) if wanted else "-")
+    is_pool = named.get("REASON") in (POOL_READY, POOL_NOT_READY)
     state = _classify(named) if table.name == "slices" else _WAITING
     return {
         "key": key,
-        "link": key if kind else "",
+        "link": key if kind and not is_pool else "",
         "column": table.head.index(column),
         "cells": shown,
         "words": words,

@@ -85,6 +85,14 @@ def test_a_row_leads_to_its_slice_or_pod_and_a_class_to_nothing() -> None:
     assert found["classes"]["words"] == "us-a has no 2x2"
 
 
+@pytest.mark.parametrize(
+    "ready, reason, state", [("True", "NodePool", "ready"), ("False", "NodesNotReady", "trouble")]
+)
+def test_a_node_pool_has_a_state_and_leads_to_nothing(ready: str, reason: str, state: str) -> None:
+    [found] = build(row("a", ready, reason))["slices"]["rows"]
+    assert (found["state"], found["link"]) == (state, "")
+
+
 def test_what_may_not_be_listed_is_said() -> None:
     waiting = Table("waiting", ("NAMESPACE", "POD", "WORKLOAD", "WAITS"), [], "no permission")
     assert build(waiting=waiting)["waiting"]["error"] == "no permission"
