@@ -23,7 +23,9 @@ _TAKEN = VM_LOSSES | {Reason.INSUFFICIENT_CAPACITY, Reason.RESOURCE_LOST}
 
 def find_cause(status: Status) -> UnusableCause:
     """Why the chips of a slice that is not Ready are not usable."""
-    ready, is_new = status.conditions.get(Type.READY), status.completed_at is None
+    ready = status.conditions.get(Type.READY)
+    # A repair begins the status again: its start is what the loss has cost.
+    is_new = status.completed_at is None and status.repairs.last_at is None
     reason = ready.reason if ready is not None else Reason.PROVISIONING
     if status.retries:
         return UnusableCause.STEPS

@@ -265,6 +265,8 @@ def test_kubectl_get_prints_readable_columns() -> None:
         "ZONE": "us-central1-c",
         "MODEL": "RESERVATION_BOUND",
         "MIG": helpers.resource_name(harness),
+        "IDLE": None,
+        "UNUSABLE": "0.1",
     }
 
 

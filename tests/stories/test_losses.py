@@ -378,11 +378,10 @@ def test_a_vm_that_was_stopped_unseen_before_it_joined_is_reported_with_its_stat
     helpers.until_reason(harness, "NodeLost", timeout=5 * MINUTE)
     assert helpers.get(harness, stopped)["status"] == "TERMINATED"
     harness.run_for(HOUR)
-    text = f"nodes to join the cluster; {helpers.vm_name(stopped)} (TERMINATED). "
-    assert helpers.condition_of(harness)[1:] == (
-        "NodeLost",
-        f"Waiting for 2 of 2 {text}{REASONS[Reason.NODE_LOST]}",
-    )
+    text = f"nodes to join the cluster; {helpers.vm_name(stopped)} (TERMINATED). Lost at "
+    _, reason, message = helpers.condition_of(harness)
+    assert (reason, message[: len(text) + 19]) == ("NodeLost", f"Waiting for 2 of 2 {text}")
+    assert message.endswith("delete the group and apply it again.")
     helpers.assert_deleted_completely(harness)
 
 

@@ -80,7 +80,7 @@ def test_a_transient_error_is_reported_after_ten_minutes_and_cleared_when_it_end
     before = status_writes(harness)
     harness.run_for(HOUR)
     intents = 12 if step == "create_resources" else 0
-    assert status_writes(harness) - before <= intents
+    assert status_writes(harness) - before <= intents + 1, "one an hour: chips that are not usable"
     faults.fail_next(verb, calls=0)
     helpers.until_ready(harness, timeout=2 * HOUR)
     harness.run_for(30 * MINUTE)
@@ -169,7 +169,7 @@ def test_nothing_is_written_about_retries_while_there_is_no_error() -> None:
     before = status_writes(harness)
     harness.simulation.gce.faults.fail_next("instances.list", calls=1, http=503)
     harness.run_for(3 * HOUR)
-    assert status_writes(harness) - before == 2
+    assert status_writes(harness) - before == 3, "one says that the slice is idle"
     before = status_writes(harness)
     harness.run_for(3 * HOUR)
     assert status_writes(harness) == before
@@ -225,7 +225,7 @@ def test_nodes_of_a_ready_slice_that_may_not_be_labelled_are_reported_after_ten_
     harness.hooks.instead = instead
     harness.apply(manifest())
     helpers.until_ready(harness)
-    harness.run_for(30 * MINUTE)
+    harness.run_for(90 * MINUTE)  # the status says that the slice is idle
     status, _, message = helpers.condition_of(harness)
     assert status == "True"
     assert message.startswith("All nodes are ready. label_node has failed since 20")

@@ -146,8 +146,9 @@ def test_chips_that_are_not_usable_are_added_up_by_cause() -> None:
     unusable = group_status(harness)["unusable"]
     assert unusable["chipSeconds"].keys() == {"start", "computeEngine"}
     assert unusable["chipSeconds"]["start"] == start["chipSeconds"]["start"]
+    harness.run_for(HOUR)  # its VM was restarted, too, and must join again within this time
     harness.simulation.admin("DELETE", f"/api/v1/nodes/{helpers.vm_name(kept)}")
-    helpers.until_reason(harness, "NodeDeleted", timeout=10 * MINUTE)
+    helpers.until_reason(harness, "NodeJoinTimeout", timeout=10 * MINUTE)
     harness.run_for(4 * HOUR)
     unusable = group_status(harness)["unusable"]
     assert (unusable["cause"], unusable["chips"]) == ("user", 8)

@@ -68,7 +68,9 @@ def slices(harness: Harness) -> int:
 
 def last_sweep(harness: Harness, step: str) -> int:
     """A step's calls to the API server in its last sweep."""
-    sweeps = [one for one in harness.log.lines if (one["step"], one["trigger"]) == (step, "Sweep")]
+    sweeps = [
+        one for one in harness.log.lines if (one["step"], one.get("trigger")) == (step, "Sweep")
+    ]
     count: int = sweeps[-1]["calls"]["kubernetes"]
     return count
 

@@ -374,7 +374,7 @@ def test_flex_start_vms_end_when_their_time_is_up() -> None:
     assert cloud.methods().count("v1.compute.instances.delete last") == 2
 
 
-def test_a_vm_restarts_automatically_after_a_host_error(slice_cloud: Cloud) -> None:
+def test_the_vms_of_a_slice_restart_together_after_a_host_error(slice_cloud: Cloud) -> None:
     slice_cloud.make_group()
     vm = slice_cloud.run_until_running(2)[0]
     slice_cloud.clock.run_for(60)
@@ -389,7 +389,9 @@ def test_a_vm_restarts_automatically_after_a_host_error(slice_cloud: Cloud) -> N
     assert agent.events == ["on", "off", "on"]
     events = [name for name in slice_cloud.methods() if name.startswith("compute.")]
     assert events == [
+        "compute.instances.instanceManagerHaltForRestart first last",
         "compute.instances.hostError first last",
+        "compute.instances.automaticRestart first last",
         "compute.instances.automaticRestart first last",
     ]
 

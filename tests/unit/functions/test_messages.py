@@ -16,7 +16,7 @@ from functions.create_resources.resource_conditions import CreationReport
 from functions.label_node import interconnect_condition, joined_condition
 from shared.base.names import FINALIZER, PAUSED_ANNOTATION
 from shared.base.reasons import REASONS, VM_LOSSES, Reason
-from shared.node_groups import readiness, status
+from shared.node_groups import readiness, recovery, status
 from shared.node_groups.node_group import AnyGroup
 from shared.node_groups.status import (
     MIG,
@@ -26,6 +26,7 @@ from shared.node_groups.status import (
     Condition,
     Counts,
     Pending,
+    Repairs,
     Resource,
     State,
     Status,
@@ -41,7 +42,8 @@ from tests.unit.functions.label_node.objects import B, observed
 
 CLOUD_MESSAGE, CODE = "The error of Compute Engine", "ITS_CODE"
 INSTRUCTION = re.compile(
-    r"(?:^|[.:;] |, or )(?:Ask|Check|Correct|Create|Delete|delete|Detach|Do not|Enable|Enlarge|Find out|"
+    r"(?:^|[.:;] |, (?:or )?|Otherwise )"
+    r"(?:Ask|Check|Correct|Create|Delete|delete|Detach|Do not|Enable|Enlarge|Find out|"
     r"Free|Migrate|Raise|Read|Remove|Resize|Restart|Start|start|To run|To use|Wait|Nothing to do|"
     r"Grant|grant|If it stays so)\b"
 )
@@ -162,6 +164,12 @@ def _kept_by_others() -> ReadyMessage:
     return ReadyMessage(write.status.conditions[Type.READY].message, "example.com/other")
 
 
+def _repaired() -> ReadyMessage:
+    known = recovery.begin_repair(COMPLETE, NOW)
+    assert known.repairs == Repairs(1, NOW)
+    return ReadyMessage(_conclude(known).message)
+
+
 CREATION_FAILURES = (
     *(Reason.INSUFFICIENT_CAPACITY, Reason.QUOTA_EXCEEDED, Reason.RESERVATION_NOT_FOUND),
     *(Reason.RESERVATION_FULL, Reason.RESERVATION_MISMATCH, Reason.SUBNET_FULL),
@@ -190,6 +198,7 @@ MESSAGES: dict[Reason, Callable[[], ReadyMessage]] = {
     Reason.DELETING_TEMPLATE: partial(_deleted, gone=(MIG,)),
     Reason.DELETING_POLICY: partial(_deleted, gone=(MIG, TEMPLATE)),
     Reason.DELETING_NODES: partial(_deleted, gone=(MIG, TEMPLATE, POLICY)),
+    Reason.REPAIRING: _repaired,
     Reason.OTHER_FINALIZERS: _kept_by_others,
 }
 

@@ -424,7 +424,7 @@ OWNERS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", Type)
+@pytest.mark.parametrize("kind", OWNERS)
 def test_the_owner_of_each_condition_that_is_not_true_gets_a_resync(kind: Type) -> None:
     """Whatever else is true: somebody may have edited or restored the status."""
     others = [one for one in Type if one is not kind]

@@ -10,7 +10,16 @@ import pytest
 from shared.base.reasons import REASONS
 from shared.base.timestamps import LONG_AGO
 from shared.node_groups.goodput import add_period, find_cause
-from shared.node_groups.status import Counts, Status, Type, Unusable, UnusableCause, parse, render
+from shared.node_groups.status import (
+    Counts,
+    Repairs,
+    Status,
+    Type,
+    Unusable,
+    UnusableCause,
+    parse,
+    render,
+)
 from tests.support.builders import NOW, group
 
 START, STEPS = UnusableCause.START, UnusableCause.STEPS
@@ -25,7 +34,8 @@ def status(reason: str, *, running: int = 2, complete: bool = False) -> Status:
 NEW: dict[str, UnusableCause] = {
     **dict.fromkeys(REASONS, USER),
     **dict.fromkeys(
-        ("Provisioning", "AwaitingNodeJoin", "InterconnectNotReady", "NodeNotReady"), START
+        ("Provisioning", "AwaitingNodeJoin", "InterconnectNotReady", "NodeNotReady", "Repairing"),
+        START,
     ),
     **dict.fromkeys(
         ("Preempted", "NodeLost", "MaxRunDurationReached", "InsufficientCapacity", "ResourceLost"),
@@ -34,7 +44,9 @@ NEW: dict[str, UnusableCause] = {
 }
 COMPLETE: dict[str, UnusableCause] = {
     **NEW,
-    **dict.fromkeys(("Provisioning", "AwaitingNodeJoin", "InterconnectNotReady"), COMPUTE_ENGINE),
+    **dict.fromkeys(
+        ("Provisioning", "AwaitingNodeJoin", "InterconnectNotReady", "Repairing"), COMPUTE_ENGINE
+    ),
     "NodeNotReady": USER,
 }
 
@@ -45,6 +57,11 @@ def test_each_reason_has_a_cause(reason: str) -> None:
     assert find_cause(status(reason, complete=True)) is COMPLETE[reason]
     failing = status(reason).with_retry("label_node", "503", NOW)
     assert find_cause(failing) is STEPS
+
+
+def test_a_start_after_a_repair_is_not_that_of_a_new_slice() -> None:
+    repaired = replace(status("Provisioning"), repairs=Repairs(1, NOW))
+    assert find_cause(repaired) is COMPUTE_ENGINE
 
 
 def test_a_status_without_ready_is_of_a_new_slice() -> None:
