@@ -223,12 +223,12 @@ run "cluster_access_kubeconfig_secrets_with_workload_identity_federation" {
   }
 
   assert {
-    condition     = keys(google_monitoring_alert_policy.this) == ["dead_letters", "failing", "leaked_slices", "other_installation", "refused_joins", "sinks", "unseen_leaks", "waiting"] && keys(google_logging_metric.alerts) == ["leaked_slices", "other_installation", "refused_joins", "unseen_leaks"] && length(google_monitoring_alert_policy.sweep_absent) == 1
+    condition     = keys(google_monitoring_alert_policy.this) == ["dead_letters", "failing", "idle_slices", "leaked_slices", "other_installation", "refused_joins", "sinks", "unseen_leaks", "waiting"] && keys(google_logging_metric.alerts) == ["idle_slices", "leaked_slices", "other_installation", "refused_joins", "unseen_leaks"] && length(google_monitoring_alert_policy.sweep_absent) == 1
     error_message = "With notification_channels, all alert policies and their metrics must be created."
   }
 
   assert {
-    condition     = google_monitoring_alert_policy.this["leaked_slices"].severity == "CRITICAL" && can(regex("Runbook: https://github.com/acme/tpu-functions/blob/v[0-9.]+/docs/operate.md#leaked-slices$", google_monitoring_alert_policy.this["leaked_slices"].documentation[0].content)) && google_monitoring_alert_policy.sweep_absent[0].severity == "CRITICAL" && google_monitoring_alert_policy.relay_down[0].severity == "WARNING"
+    condition     = google_monitoring_alert_policy.this["leaked_slices"].severity == "CRITICAL" && can(regex("Runbook: https://github.com/[^/]+/tpu-functions/blob/v[0-9.]+/docs/operate.md#leaked-slices$", google_monitoring_alert_policy.this["leaked_slices"].documentation[0].content)) && google_monitoring_alert_policy.sweep_absent[0].severity == "CRITICAL" && google_monitoring_alert_policy.relay_down[0].severity == "WARNING"
     error_message = "An alert must have its severity and the address of its runbook."
   }
 
