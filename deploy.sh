@@ -34,7 +34,7 @@ main() {
   # shellcheck source=infra/settings.sh
   . infra/settings.sh
   # The chart of a release has the digests of its images.
-  if [ -z "$images" ] && [ "$builder" != docker ] && grep -q '^  digests: {"' infra/chart/values.yaml; then is_release=true images="the release's"; fi
+  if [ -z "$images" ] && [ "$builder" != docker ] && [[ $(<infra/chart/values.yaml) == *$'\n  digests: {"'* ]]; then is_release=true images="the release's"; fi
   temporary=$(mktemp -d) && trap 'end $?' EXIT
   find_settings
   check_tools

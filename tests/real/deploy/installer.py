@@ -70,6 +70,10 @@ class Ran:
     output: str
     calls: list[str]
 
+    def says(self, text: str) -> bool:
+        """Whether the output has lines; a failed run says after them what it has left."""
+        return f"\n{text}" in self.output
+
     def changing_calls(self) -> list[str]:
         """Return the calls that change something in the cloud; `kubectl auth` only reads."""
         words = re.compile(
