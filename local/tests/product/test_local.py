@@ -225,13 +225,13 @@ def test_every_example_can_be_applied_and_the_workloads_run(tmp_path: Path) -> N
     with running(tmp_path, "local", *ANY_PORTS) as program:
         local = Local(program)
         folder = "examples"
-        first = ("jobset-template", "tpu7x-2x2x2", "job", "workload/job", "jobset-v6e-multislice")
+        first = ("jobset-template", "tpu7x-2x2x2", "workload/job", "jobset-v6e-multislice")
         paths = [EXAMPLES / f"{name}.yaml" for name in first]
         rest = [path for path in sorted(EXAMPLES.rglob("*.yaml")) if path not in paths]
         for path in paths:
             local.kubectl("apply", "-f", f"{folder}/{path.relative_to(EXAMPLES)}")
         within = "--timeout=300s"
-        local.kubectl("wait", "--for=condition=complete", "job/training", "job/hello", within)
+        local.kubectl("wait", "--for=condition=complete", "job/hello", within)
         log = local.kubectl("logs", "job/hello")
         assert "\nTPU_WORKER_ID=" in log
         assert "\nTPU_WORKER_HOSTNAMES=hello-0.hello,hello-1.hello\n" in log
