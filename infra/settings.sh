@@ -61,7 +61,7 @@ write_files() {
   print_heading "Nothing else was changed. Check these files, and run this again"
 }
 
-# The settings of an example, with what gcloud and kubectl know.
+# The settings of an example, with what is configured on this machine and in the cluster.
 write_settings() {
   local example=self-managed-token installations server issuer region
   installations=$(list_installations)
