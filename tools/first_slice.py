@@ -80,13 +80,15 @@ _VARIABLE = (
     (r"\d{4}-\d\d-\d\dT[\d:.]+Z", "TIME"),
     (r"\b(\d+[hms])+\b", "AGE"),
     (r"AGE \(x\d+ over AGE\)", "AGE"),
+    (r"(Start: +)\d+", r"\1SECONDS"),
+    (r"\b\d+\.\d\b", "HOURS"),
     (r"-{3,}", "---"),
     (r" {2,}", "  "),
 )
 
 
 def mask(step: Step) -> list[str]:
-    """The lines that must be equal in each run: without ids, times and column widths.
+    """The lines that must be equal in each run: without ids, times, unusable chips and column widths.
 
     Events are sorted, because two of them may have either order. NodesJoining is omitted, because it
     does not occur if both VMs join at the same time.

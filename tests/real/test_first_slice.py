@@ -65,6 +65,7 @@ def test_a_page_is_rendered_as_it_was_parsed() -> None:
         pytest.param("training   True  54s", "training  True  2m24s", id="ages and widths"),
         pytest.param("tng-my-slice-0123abcd-x9y8", "tng-my-slice-89abcdef-00zz", id="ids"),
         pytest.param("Since:  2026-11-21T23:57:29Z", "Since:  2026-11-22T03:57:29.5Z", id="times"),
+        pytest.param("Chip Hours:  0.0\nStart:  33", "Chip Hours:  0.1\nStart:  210", id="chips"),
         pytest.param(
             "5s  Normal  Provisioned\n9s  Warning  Lost",
             "1s (x2 over 9s)  Warning  Lost\n5s  Normal  NodesJoining\n4s  Normal  Provisioned",
