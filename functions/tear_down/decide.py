@@ -90,8 +90,9 @@ def _plan_repair(observed: observe.Observed, now: datetime) -> Plan:
     if not isinstance(observed, observe.ObservedRemains) or MIG not in observed.found:
         return Plan("NotDeleted", best_effort=forward)
     delete = DeleteResources((MIG,), observed.group.spec)
+    is_lost = recovery.is_lost(observed.group, observed.found[MIG], observed.members)
     if not recovery.is_repair_begun(group, known):
-        if not recovery.is_lost(observed.group, observed.found[MIG], observed.members):
+        if not is_lost:
             return Plan("NotLost", best_effort=forward)
         known = recovery.begin_repair(known, now)
         return Plan("Repairing", first=(WriteStatus(readiness.conclude(group, known, now)), delete))
@@ -103,8 +104,13 @@ def _plan_repair(observed: observe.Observed, now: datetime) -> Plan:
         known = known.with_resource(MIG, replace(known.resources[MIG], error=None))
         write = WriteStatus(readiness.conclude(group, known, now))
         return Plan("Recreating", first=(write,), each=nodes, resume=rest, best_effort=forward)
+    if mig.action is ResourceAction.DELETE and observed.members and not is_lost:
+        # The status is older than the MIG (the cluster was restored), or the VMs run again.
+        known = known.with_resource(MIG, known.resources[MIG].enter(State.READY, now))
+        write = WriteStatus(readiness.conclude(group, known, now))
+        return Plan("NotLost", first=(write,), best_effort=forward)
     write = WriteStatus(readiness.conclude(group, known.with_resource(MIG, mig.resource), now))
-    if mig.action is ResourceAction.DELETE:
+    if mig.action is ResourceAction.DELETE and is_lost:
         return Plan("Repairing", first=(write, delete))
     return Plan(_name_wait([mig]), first=(write,))
 

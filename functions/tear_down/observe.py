@@ -172,17 +172,23 @@ def _observe_repair(work: GroupWork, observed: ObservedRemains) -> ObservedRemai
     group, known = observed.group, work.status
     if recovery.is_repair_begun(group, known):
         observed = _observe_resource(work, observed, MIG)
-        if observed.found.get(MIG) is not None:
-            return observed
-        return _observe_vms_left(work, replace(observed, nodes=_list_nodes(work)))
+        if observed.found.get(MIG) is None:
+            return _observe_vms_left(work, replace(observed, nodes=_list_nodes(work)))
+        return _observe_members(work, observed)
     spec, name = group.spec, group.resource_name
     if not recovery.is_repair_due(group, known, work.now) or not work.settings.serves(spec.project):
         return observed
     found = work.gce.find_mig(spec.project, spec.zone, name)
-    members: tuple[ManagedInstance, ...] = ()
-    if found is not None and found.is_stable:
-        members = work.gce.list_managed_instances(spec.project, spec.zone, name)
-    return replace(observed, found={MIG: found}, members=members)
+    return _observe_members(work, replace(observed, found={MIG: found}))
+
+
+def _observe_members(work: GroupWork, observed: ObservedRemains) -> ObservedRemains:
+    """List the VMs of the MIG, if Compute Engine changes nothing now."""
+    group, found = observed.group, observed.found[MIG]
+    if not isinstance(found, Mig) or not found.is_stable:
+        return observed
+    place = group.spec.project, group.spec.zone, group.resource_name
+    return replace(observed, members=work.gce.list_managed_instances(*place))
 
 
 def _observe_vms_left(work: GroupWork, observed: ObservedRemains) -> ObservedRemains:

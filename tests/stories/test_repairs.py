@@ -149,6 +149,26 @@ def test_a_group_that_is_deleted_during_a_repair_leaves_nothing() -> None:
     assert harness.operations["instanceGroupManagers.insert"] == 1
 
 
+def test_a_slice_that_a_restore_shows_in_an_earlier_repair_is_not_deleted_again() -> None:
+    harness = ready(instanceConfig=SPOT)
+    lose_one(harness)
+    helpers.until_reason(harness, "Repairing", timeout=2 * MINUTE)
+    server: Any = harness.simulation.kube
+    snapshot = server.snapshot()
+    helpers.until_ready(harness)
+    running = set(helpers.vms(harness))
+    server.restore(snapshot)
+    harness.run_for(5 * MINUTE)
+    for vm in running - {f"{helpers.ZONE}/instances/{name}" for name in helpers.nodes(harness)}:
+        harness.simulation.gce.faults.act_as_user("POST", f"{vm}/reset")  # as NodeDeleted advises
+    helpers.until_ready(harness)
+    assert set(helpers.vms(harness)) == running
+    counts = harness.operations
+    assert counts["instanceGroupManagers.delete"] == 1
+    assert repairs(harness)["count"] == 1
+    helpers.assert_deleted_completely(harness)
+
+
 def test_a_delete_that_fails_is_repeated() -> None:
     harness = ready(instanceConfig=SPOT)
     harness.simulation.gce.faults.fail_operations("instanceGroupManagers.delete")
