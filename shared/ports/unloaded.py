@@ -3,23 +3,35 @@
 import importlib
 import importlib.util
 import sys
+from threading import RLock
 from types import ModuleType
 from typing import Any
 
 KUBERNETES = ("kubernetes", "google.auth.transport.requests")
 """The Kubernetes client, and what it imports for its own credentials of Google's."""
+_LOADING = RLock()
 
 
 class _UnloadedPackage(ModuleType):
     """A package whose submodules can be imported while its ``__init__`` has not run yet."""
+
+    _is_loading = False
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or self.__spec__ is None or self.__spec__.loader is None:
             raise AttributeError(name)
         if importlib.util.find_spec(f"{self.__name__}.{name}") is not None:
             return importlib.import_module(f"{self.__name__}.{name}")
-        self.__class__ = ModuleType  # type: ignore[assignment]
-        self.__spec__.loader.exec_module(self)
+        with _LOADING:  # another thread gets no name of a package that is half loaded
+            if type(self) is _UnloadedPackage:
+                if self._is_loading:
+                    raise AttributeError(name)
+                self._is_loading = True
+                try:
+                    self.__spec__.loader.exec_module(self)
+                finally:
+                    self._is_loading = False
+                self.__class__ = ModuleType  # type: ignore[assignment]
         return getattr(self, name)
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
 
@@ -68,3 +70,32 @@ def test_a_missing_package_is_named() -> None:
         ModuleNotFoundError, match=r"costlier is not installed; see requirements\.txt"
     ):
         leave_unloaded("costlier")
+
+
+def test_two_threads_that_use_a_package_at_once_both_get_its_names(
+    tmp_path: Path, package: ModuleType
+) -> None:
+    (tmp_path / "costly" / "__init__.py").write_text(
+        "import threading, time\nSTARTED.set()\ntime.sleep(0.1)\nHEAVY = 5\n"
+    )
+    started = vars(package)["STARTED"] = threading.Event()
+
+    def use_later() -> int:
+        assert started.wait(60)
+        return int(package.HEAVY)
+
+    with ThreadPoolExecutor() as threads:
+        later = threads.submit(use_later)
+        assert package.HEAVY == 5
+        assert later.result() == 5
+
+
+def test_a_package_that_could_not_be_loaded_is_loaded_by_its_next_use(
+    tmp_path: Path, package: ModuleType
+) -> None:
+    source = tmp_path / "costly" / "__init__.py"
+    source.write_text("import costly\nassert not hasattr(costly, 'HEAVY')\n1 // 0\n")
+    with pytest.raises(ZeroDivisionError):
+        _ = package.HEAVY
+    source.write_text("HEAVY = 5  # of another size: the cached bytecode is not used\n")
+    assert package.HEAVY == 5
