@@ -205,6 +205,7 @@ def find_namespace(access: Access) -> str:
 
 def find_context(access: Access) -> str:
     """The context that is used; empty where there is none, or the file cannot be read."""
+    leave_unloaded(*KUBERNETES)
     from kubernetes.config import list_kube_config_contexts
 
     if isinstance(access, Kubeconfig) and not access.context:

@@ -293,3 +293,19 @@ def test_the_audit_log_is_read_and_published_over_grpc() -> None:
     assert (code, len(json.loads(stdout))) == (0, len(received)), stderr.decode()
     assert stderr.endswith(b" in 1 call.\n")
     assert sorted(received, key=str) == sorted(taken, key=str)
+
+
+FIND_CONTEXT = """
+import sys
+from replay.dependencies import find_context
+from shared.ports.kubernetes.access_settings import Kubeconfig
+print(find_context(Kubeconfig(sys.argv[1])), "kubernetes.stream" in sys.modules)
+"""
+
+
+def test_the_context_is_found_without_loading_the_whole_client_library(tmp_path: Path) -> None:
+    path = tmp_path / "config"
+    path.write_text(json.dumps(_kubeconfig("http://127.0.0.1:1")))
+    words = [sys.executable, "-c", FIND_CONTEXT, str(path)]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["x", "False"]
