@@ -147,13 +147,15 @@ REASONS: dict[Reason, str] = {
     Reason.NODE_LOST: "A VM or Node of the slice is gone, or a VM does not run. The message says who "
     "restores it, and until when: Compute Engine recreates VMs of an INDIVIDUAL group, except "
     "flex-start VMs, and restarts those of a BULK slice together, except Spot VMs and deleted ones. "
-    "Otherwise delete the group and apply it again.",
+    "Otherwise, with repair: Recreate, the slice is created again; without it, delete the group and "
+    "apply it again.",
     Reason.NODE_DELETED: "A Node was deleted, and its VM runs. Restart its kubelet or reset the VM.",
     Reason.NODE_NAME_MISMATCH: "A Node runs on a VM of the group and does not have the VM's name. Start "
     "its kubelet with the VM's name (--hostname-override) and delete the Node.",
     Reason.PREEMPTED: "Compute Engine took VMs back (Spot, host error or maintenance). VMs that it "
     "restarts or recreates join again; the message says until when it may take. Spot VMs of a BULK "
-    "slice are not restarted: delete the group and apply it again.",
+    "slice are not restarted: with repair: Recreate, the slice is created again; without it, delete "
+    "the group and apply it again.",
     Reason.MAX_RUN_DURATION_REACHED: "The VMs have run for the maxRunDuration of the spec or the "
     "template and were ended. To run them again, delete the group and apply it again.",
     Reason.INTERCONNECT_NOT_READY: "All Nodes are ready, but the interconnect between the chips is not "

@@ -380,11 +380,11 @@ SPEC = Record(
         ),
         "repair": OneOf(
             "What happens when a BULK slice loses a VM and Compute Engine does not restore it. Never: "
-            "the slice stays as it is, not Ready, until the group is deleted. Recreate: all of its VMs "
-            "are deleted and created again: Spot VMs at once, others 30 minutes after the last loss, at "
-            "most eight times a day at growing intervals, and not after the end of maxRunDuration. VMs "
-            "of an INDIVIDUAL group are repaired by their managed instance group in any case, those of "
-            "FLEX_START never.",
+            "the slice stays as it is, not Ready, until the group is deleted. Recreate: all of its "
+            "VMs are deleted and created again: Spot VMs immediately, others 30 minutes after the "
+            "last loss, at most eight times a day at growing intervals, and not after the end of "
+            "maxRunDuration. VMs of an INDIVIDUAL group are repaired by their managed instance group "
+            "in any case, those of FLEX_START never.",
             ("Never", RECREATE),
             default="Never",
         ),
