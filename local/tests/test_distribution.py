@@ -11,7 +11,8 @@ from pathlib import Path
 
 LOCAL = Path(__file__).parents[1]
 CONFIG = tomllib.loads((LOCAL / "pyproject.toml").read_text())
-NOT_PACKAGED = {LOCAL / "tests", LOCAL / "build"}
+NOT_PACKAGED = {LOCAL / "tests", LOCAL / "build", LOCAL / "simulate"}
+"""`simulate` imports the product, which is in no distribution."""
 
 
 def modules() -> Iterator[Path]:

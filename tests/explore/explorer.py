@@ -14,6 +14,7 @@ from functools import partial
 from random import Random
 from typing import Any
 
+from local.base import turns
 from local.base.controls import UnknownFault
 from local.base.http import Request, Response
 from local.cloud.simulation import PROJECT
@@ -27,7 +28,6 @@ from tests.explore.workloads import Workloads
 from tests.explore.world import BREAKS_FOR_S, CALLS, MESSAGES, MODELS, USERS, ZONES, Fault, World
 from tests.faults.jobsets import FULL, SETTINGS, limit_zone, make_class
 from tests.stories import helpers
-from tests.support import turns
 from tests.support.harness import Harness, ProcessKilled
 from tests.support.manifests import manifest
 

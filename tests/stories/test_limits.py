@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from local.base import turns
 from local.cloud.simulation import Options
 from shared.settings import GKE, TPU_NODE_GROUP
 from shared.slices.classes import CLASS_ANNOTATION
@@ -23,7 +24,6 @@ from tests.faults.jobsets import GROUPS, SETTINGS, pools, running, slices
 from tests.stories.helpers import HOUR, MINUTE, PrintFigure
 from tests.stories.jobsets import JOBSETS, MERGE, OPTIONS, RUNS_FOREVER, SECOND, apply, pods, until
 from tests.support import jobset_objects as objects
-from tests.support import turns
 from tests.support.builders import merge
 from tests.support.class_specs import CLASSES, class_of_stories
 from tests.support.harness import Harness, ProcessKilled

@@ -9,11 +9,11 @@ from datetime import timedelta
 from typing import Any
 
 from local import gce
+from local.base import turns
 from local.base.http import Request, Response
 from shared.triggers.message import Cause, Message
 from tests.stories import helpers
 from tests.stories.helpers import MINUTE, NAME, ONE_HOST, SPOT
-from tests.support import turns
 from tests.support.harness import Harness
 from tests.support.manifests import manifest
 

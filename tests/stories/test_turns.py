@@ -6,9 +6,9 @@ from random import Random
 
 import pytest
 
+from local.base import turns
 from local.base.clock import VirtualClock
 from tests.stories.helpers import MINUTE, NAME
-from tests.support import turns
 from tests.support.harness import Harness
 from tests.support.manifests import manifest
 
