@@ -22,8 +22,8 @@ from google.pubsub_v1.types import PubsubMessage
 from relay import metrics
 from relay.changes.pending import OutgoingMessage
 from relay.kinds import TRIGGERED_STEPS
-from shared.base.names import JOBSET_KIND, KIND, SIGNING_REQUEST_KIND, topic_id
-from shared.triggers.message import POD_KIND, Message
+from shared.base.names import KIND, SIGNING_REQUEST_KIND, topic_id
+from shared.triggers.message import REQUEST_KIND, Message
 
 CALL_TIMEOUT_S = 10.0
 MAX_MESSAGES = 300
@@ -31,7 +31,8 @@ MAX_MESSAGES = 300
 has 26 KB."""
 _SCOPES = ("https://www.googleapis.com/auth/pubsub",)
 _MOST_DETAIL = 500
-_LOGGED_AS = {KIND: "group", POD_KIND: "pod", JOBSET_KIND: "jobset"}
+_LOGGED_AS = {KIND: "group", REQUEST_KIND: "request"}
+"""The fields of objects in log lines; those of other kinds are called as the kind."""
 _LOG = structlog.get_logger()
 
 
@@ -136,6 +137,6 @@ def _log_published(step: str, message: Message) -> None:
     subject: dict[str, Any] = {"requests": message.requests}
     if message.kind != SIGNING_REQUEST_KIND:
         name = f"{message.namespace}/{message.name}"
-        subject = {_LOGGED_AS[message.kind]: name, "uid": message.uid}
+        subject = {_LOGGED_AS.get(message.kind, message.kind.lower()): name, "uid": message.uid}
     nodes = len(message.nodes)
     _LOG.info("published", step=step, **subject, cause=message.cause, nodes=nodes)

@@ -16,6 +16,7 @@ from typing import Any
 import yaml
 
 from local.base.cluster_client import ClusterClient
+from local.base.events import Event, SubprocessEnded
 from local.cloud.simulation import PROJECT
 from local.cluster.manifests import GROUPS, label_workload
 from local.control_plane import workload_controllers
@@ -130,7 +131,10 @@ class Life:
 
 @asynccontextmanager
 async def living(cluster: OwnControlPlane, folder: Path, **settings: Any) -> AsyncIterator[Life]:
-    """Run the product in the cluster, with other settings of the supervisor."""
+    """Run the product in the cluster, with other settings of the supervisor.
+
+    Fails if one of its processes has crashed.
+    """
     ends, hangs = partial(_read, END), partial(_read, HANGS)
     chosen: dict[str, Any] = {
         "calls_webhooks": True,
@@ -148,8 +152,15 @@ async def living(cluster: OwnControlPlane, folder: Path, **settings: Any) -> Asy
         sweep_every_s=SWEEP_EVERY_S,
         **chosen,
     )
-    async with open_supervisor(setup, lambda _: None) as supervisor, supervisor.client() as client:
+    ended: list[SubprocessEnded] = []
+
+    def observe(event: Event) -> None:
+        if isinstance(event, SubprocessEnded):
+            ended.append(event)
+
+    async with open_supervisor(setup, observe) as supervisor, supervisor.client() as client:
         yield Life(supervisor, client)
+    assert not ended, "\n".join(f"{one.how}: {'; '.join(one.last_lines)}" for one in ended)
 
 
 def _read(key: str, pod: Document) -> str:

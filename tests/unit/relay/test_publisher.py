@@ -17,7 +17,7 @@ from relay import publisher
 from relay.changes.pending import OutgoingMessage
 from relay.publisher import NoCredentials, PubSubPublisher, find_credentials
 from shared.base.names import JOBSET_KIND
-from shared.triggers.message import POD_KIND, Cause, Message, message_about_requests
+from shared.triggers.message import POD_KIND, REQUEST_KIND, Cause, Message, message_about_requests
 from tests.unit.relay.small_pubsub import SmallPubSub
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -101,6 +101,7 @@ async def test_a_call_to_a_pubsub_that_does_not_answer_times_out(
 
 A_POD = Message("default", "train-0", "uid-2", Cause.UNSCHEDULABLE, NOW, kind=POD_KIND)
 A_JOBSET = Message("default", "train", "uid-3", Cause.COMPLETED, NOW, kind=JOBSET_KIND)
+A_REQUEST = Message("default", "queued", "uid-4", Cause.ADDED, NOW, kind=REQUEST_KIND)
 REQUESTS = message_about_requests(Cause.JOIN_REQUESTED, NOW, ("csr-1", "csr-2"))
 
 
@@ -111,6 +112,7 @@ REQUESTS = message_about_requests(Cause.JOIN_REQUESTED, NOW, ("csr-1", "csr-2"))
         pytest.param("approve_join", REQUESTS, {"requests": ["csr-1", "csr-2"], "cause": "JoinRequested", "nodes": 0}, id="CertificateSigningRequest"),
         pytest.param("provision_slice", A_POD, {"pod": "default/train-0", "uid": "uid-2", "cause": "Unschedulable", "nodes": 0}, id="Pod"),
         pytest.param("release_slice", A_JOBSET, {"jobset": "default/train", "uid": "uid-3", "cause": "Completed", "nodes": 0}, id="JobSet"),
+        pytest.param("provision_slice", A_REQUEST, {"request": "default/queued", "uid": "uid-4", "cause": "Added", "nodes": 0}, id="ProvisioningRequest"),
     ],
 )  # fmt: skip
 def test_each_kind_of_message_is_logged_with_its_object(
