@@ -117,7 +117,11 @@ def list_steps(group: AnyGroup, known: Status) -> tuple[str, ...]:
     """The steps that may have work with a group in this state, and those that are being retried."""
     if group.deleting is not None:
         return (routes.TEAR_DOWN,)
-    steps: list[str] = [routes.TEAR_DOWN] if recovery.is_repair_begun(group, known) else []
+    retried = [retry.step for retry in known.retries]
+    if recovery.is_repair_begun(group, known):
+        # tear_down triggers create_resources when it deletes the Nodes: earlier, they would be left.
+        return tuple(dict.fromkeys((routes.TEAR_DOWN, *retried)))
+    steps: list[str] = []
     mig, counts = known.resources.get(MIG), known.counts
     has_mig = mig is not None and mig.state is State.READY
     is_mig_ready, was_complete = known.is_true(Type.MIG_READY), known.completed_at is not None
@@ -141,7 +145,7 @@ def list_steps(group: AnyGroup, known: Status) -> tuple[str, ...]:
             steps.append(routes.INJECT_TOKEN)
         if counts.running != counts.ready:
             steps.append(routes.LABEL_NODE)
-    return tuple(dict.fromkeys((*steps, *(retry.step for retry in known.retries))))
+    return tuple(dict.fromkeys((*steps, *retried)))
 
 
 def _is_not_true(known: Status, kind: Type) -> bool:

@@ -17,6 +17,7 @@ from shared.node_groups.node_group import NodeGroup
 from shared.node_groups.status import MIG, Counts, Resource, State, Status, Type
 from shared.node_groups.unreadable import list_remaining, restore_entries
 from shared.node_groups.work import GroupWork, WriteStatus, message_about
+from shared.ports.gce.values import Mig
 from shared.triggers import routes
 from shared.triggers.message import Cause
 
@@ -89,13 +90,19 @@ def _plan_repair(observed: observe.Observed, now: datetime) -> Plan:
     forward = (Send(routes.CREATE_RESOURCES, (message,)),)
     if not isinstance(observed, observe.ObservedRemains) or MIG not in observed.found:
         return Plan("NotDeleted", best_effort=forward)
-    delete = DeleteResources((MIG,), observed.group.spec)
-    is_lost = recovery.is_lost(observed.group, observed.found[MIG], observed.members)
+    spec, found = observed.group.spec, observed.found[MIG]
+    own = found if isinstance(found, Mig) and found.description == observed.group.mark else None
+    delete = DeleteResources((MIG,), spec)
+    is_lost = recovery.is_lost(observed.group, found, observed.members)
     if not recovery.is_repair_begun(group, known):
         if not is_lost:
+            if own is not None and not own.is_stable:
+                return Plan("Waiting")  # for Compute Engine, which may be restoring the slice
             return Plan("NotLost", best_effort=forward)
-        known = recovery.begin_repair(known, now)
-        return Plan("Repairing", first=(WriteStatus(readiness.conclude(group, known, now)), delete))
+        write = WriteStatus(readiness.conclude(group, recovery.begin_repair(known, now), now))
+        # A slice that was never complete has VMs with valid tokens.
+        revoke = (RevokeTokens(),) if spec.joins_with_tokens else ()
+        return Plan("Repairing", first=(write, *revoke, delete))
     mig = observe.advance(observed, MIG, now)
     if mig.resource.state is State.GONE:
         rest = message_about(group, Cause.CONTINUED, now)
@@ -104,13 +111,16 @@ def _plan_repair(observed: observe.Observed, now: datetime) -> Plan:
         known = known.with_resource(MIG, replace(known.resources[MIG], error=None))
         write = WriteStatus(readiness.conclude(group, known, now))
         return Plan("Recreating", first=(write,), each=nodes, resume=rest, best_effort=forward)
-    if mig.action is ResourceAction.DELETE and observed.members and not is_lost:
+    is_delete_due = mig.action is ResourceAction.DELETE
+    is_new = own is not None and own.waits_as_a_whole
+    if is_delete_due and not is_lost and (observed.members or is_new):
         # The status is older than the MIG (the cluster was restored), or the VMs run again.
         known = known.with_resource(MIG, known.resources[MIG].enter(State.READY, now))
         write = WriteStatus(readiness.conclude(group, known, now))
         return Plan("NotLost", first=(write,), best_effort=forward)
     write = WriteStatus(readiness.conclude(group, known.with_resource(MIG, mig.resource), now))
-    if mig.action is ResourceAction.DELETE and is_lost:
+    is_empty = own is not None and own.is_stable and not observed.members
+    if is_delete_due and (is_lost or is_empty):
         return Plan("Repairing", first=(write, delete))
     return Plan(_name_wait([mig]), first=(write,))
 

@@ -47,7 +47,8 @@ def changes(group: AnyGroup, before: Status, after: Status) -> Iterator[Event]:
     planned, was = (one.conditions.get(Type.MAINTENANCE_SCHEDULED) for one in (after, before))
     if planned is not None and (was is None or was.message != planned.message):
         yield Event("MaintenanceScheduled", planned.message, is_warning=True)
-    if planned is None and was is not None:
+    is_over = planned is None and was is not None
+    if is_over and after.repairs == before.repairs:  # a repair deletes the VMs
         yield Event("MaintenanceOver", "Compute Engine announces no maintenance any more")
     yield from _readiness_events(before, after, is_deleting=group.deleting is not None)
 

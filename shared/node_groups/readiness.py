@@ -70,7 +70,7 @@ def _with_retries(verdict: Readiness, group: AnyGroup, status: Status, now: date
         f"{retry.step} has failed since {render_time(retry.since)} and is retried: "
         f"{retry.message.rstrip('.')}."
         for retry in status.retries
-        if now - retry.since >= REPORT_AFTER and (retry.step == routes.TEAR_DOWN) is is_deleting
+        if now - retry.since >= REPORT_AFTER and (retry.step == routes.TEAR_DOWN or not is_deleting)
     ]
     if not lasting:
         return verdict

@@ -72,13 +72,16 @@ def describe_next(group: NodeGroup, known: Status, until: str = "") -> str:
     repair_at = find_repair_time(group, known)
     if repair_at is not None:
         at = render_time(repair_at)
-        condition = f"If the slice is not Ready by {at}, " if until else f"At {at}, "
-        return f"{condition}tpu-functions deletes its VMs and creates it again (spec.repair)."
+        stable = "as soon as Compute Engine has ended its changes"
+        begin = f"At {at}, or {stable}, tpu-functions deletes its VMs"
+        if until:
+            begin = f"If the slice is not Ready by {at}, tpu-functions deletes its VMs {stable},"
+        return f"{begin} and creates it again (spec.repair)."
     condition = f"If the slice is not Ready by {until}, " if until else ""
     if group.workload:
         return (
             f"{condition}tpu-functions creates it again for {group.workload}, as long as its Pods need "
-            "it (jobset_lost_rebuild_minutes)."
+            "it. The setting jobset_lost_rebuild_minutes can delay this; with 0 the slice stays."
         )
     return f"{condition}{'delete' if condition else 'Delete'} the group and apply it again."
 

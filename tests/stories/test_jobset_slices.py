@@ -390,7 +390,8 @@ def test_a_slice_that_has_lost_a_spot_host_is_created_again(settings: dict[str, 
     (line,) = [one for one in reported_events(harness) if "DeletionStarted" in one]
     assert line.endswith(
         "Compute Engine does not restart Spot VMs of a slice. tpu-functions creates it again for JobSet "
-        f"{JOBSET}, as long as its Pods need it (jobset_lost_rebuild_minutes)."
+        f"{JOBSET}, as long as its Pods need it. The setting jobset_lost_rebuild_minutes can delay "
+        "this; with 0 the slice stays."
     )
 
 

@@ -85,7 +85,8 @@ def test_other_slices_are_created_again_when_compute_engine_may_not_restore_them
     at = parse_time(lost["since"]) + 30 * MINUTE
     assert helpers.condition_of(harness)[2].endswith(
         f"Compute Engine restarts the VMs of a slice together, except deleted ones. If the slice is not "
-        f"Ready by {render_time(at)}, tpu-functions deletes its VMs and creates it again (spec.repair)."
+        f"Ready by {render_time(at)}, tpu-functions deletes its VMs as soon as Compute Engine has ended "
+        "its changes, and creates it again (spec.repair)."
     )
     harness.run_for(at - harness.clock.now() - SECOND)
     assert harness.operations["instanceGroupManagers.delete"] == 0
@@ -118,10 +119,11 @@ def test_a_slice_that_is_lost_again_and_again_is_repaired_at_growing_intervals()
     until_repaired(harness, 1)
 
 
+SWEEP_ONLY = Options(relays=False, sinks=False)
+
+
 @pytest.mark.parametrize(
-    "options",
-    [Options(sweeps=False), Options(relays=False, sinks=False)],
-    ids=["events only", "sweep only"],
+    "options", [Options(sweeps=False), SWEEP_ONLY], ids=["events only", "sweep only"]
 )
 def test_events_alone_or_the_sweep_alone_repair_a_slice(options: Options) -> None:
     harness = ready(options, instanceConfig=SPOT)
@@ -130,11 +132,14 @@ def test_events_alone_or_the_sweep_alone_repair_a_slice(options: Options) -> Non
     helpers.assert_deleted_completely(harness)
 
 
-def test_a_repair_waits_for_capacity_and_its_group_can_be_deleted_meanwhile() -> None:
-    harness = ready(instanceConfig=SPOT)
+@pytest.mark.parametrize("options", [None, SWEEP_ONLY], ids=["", "sweep only"])
+def test_a_repair_waits_for_capacity_and_its_group_can_be_deleted_meanwhile(
+    options: Options | None,
+) -> None:
+    harness = ready(options, instanceConfig=SPOT)
     harness.simulation.gce.faults.set_capacity("us-central1-c", "tpu7x", 0)
     lose_one(harness)
-    helpers.until_reason(harness, "InsufficientCapacity", timeout=20 * MINUTE)
+    helpers.until_reason(harness, "InsufficientCapacity", timeout=2 * HOUR)
     harness.run_for(2 * HOUR)
     assert (repairs(harness)["count"], helpers.nodes(harness)) == (1, {})
     assert harness.operations["instanceGroupManagers.insert"] == 2
@@ -166,6 +171,24 @@ def test_a_slice_that_a_restore_shows_in_an_earlier_repair_is_not_deleted_again(
     counts = harness.operations
     assert counts["instanceGroupManagers.delete"] == 1
     assert repairs(harness)["count"] == 1
+    helpers.assert_deleted_completely(harness)
+
+
+def test_a_restored_repair_ends_though_the_new_vms_wait_for_capacity() -> None:
+    harness = ready(instanceConfig=SPOT)
+    lose_one(harness)
+    helpers.until_reason(harness, "Repairing", timeout=2 * MINUTE)
+    server: Any = harness.simulation.kube
+    snapshot = server.snapshot()
+    faults = harness.simulation.gce.faults
+    faults.set_capacity("us-central1-c", "tpu7x", 0)
+    helpers.until_reason(harness, "InsufficientCapacity", timeout=20 * MINUTE)
+    server.restore(snapshot)
+    assert helpers.condition_of(harness)[1] == "Repairing"
+    helpers.until_reason(harness, "InsufficientCapacity", timeout=20 * MINUTE)
+    faults.set_capacity("us-central1-c", "tpu7x", 64)
+    helpers.until_ready(harness)
+    assert harness.operations["instanceGroupManagers.delete"] == 1
     helpers.assert_deleted_completely(harness)
 
 

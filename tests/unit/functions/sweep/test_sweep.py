@@ -409,6 +409,18 @@ UNSETTLED: dict[str, tuple[NodeGroup, Status, tuple[str, ...]]] = {
 }
 
 
+UNSETTLED["a repair deletes the MIG: create_resources waits until its Nodes are deleted"] = (
+    BULK,
+    known(resources={MIG: Resource(RESOURCE, State.DELETING, CREATED)}),
+    ("tear_down",),
+)
+UNSETTLED["a repair deletes the MIG, and a step has an error"] = (
+    BULK,
+    known(resources={MIG: Resource(RESOURCE, State.DELETING, CREATED)}, retries=FAILED),
+    ("tear_down", "inject_token"),
+)
+
+
 @pytest.mark.parametrize("case", UNSETTLED.values(), ids=UNSETTLED)
 def test_a_resync_is_sent_only_to_steps_that_can_observe_something(
     case: tuple[NodeGroup, Status, tuple[str, ...]],

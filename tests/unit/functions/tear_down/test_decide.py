@@ -14,6 +14,7 @@ from functions.tear_down.decide import decide
 from functions.tear_down.observe import ObservedBeginning, ObservedRemains, UnreadableRemains
 from shared.base.reasons import Reason
 from shared.frame.plan import Plan
+from shared.node_groups import recovery
 from shared.node_groups.actions import PatchNode
 from shared.node_groups.status import (
     MIG,
@@ -30,7 +31,7 @@ from shared.node_groups.status import (
 )
 from shared.node_groups.work import WriteStatus
 from shared.ports.errors import About, CallError
-from shared.ports.gce.values import GceError, Operation
+from shared.ports.gce.values import GceError, ManagedInstance, Mig, Operation
 from shared.ports.kubernetes.nodes import Node
 from tests.support.builders import NOW, RESOURCE, flat, group, unreadable_group
 from tests.support.compute import instance, policy
@@ -307,6 +308,64 @@ def test_a_template_of_the_user_is_not_deleted() -> None:
 def test_a_group_that_is_not_deleted_keeps_its_resources_and_is_forwarded() -> None:
     plan = decide(ObservedRemains(group(), Status(resources=ALL_READY)), NOW)
     assert (plan.outcome, list_actions(plan)) == ("NotDeleted", ["Send"])
+
+
+REPAIRED = group(change={"repair": "Recreate"})
+LOST_SLICE = Status(
+    provisioning_model="SPOT",
+    conditions={Type.MIG_READY: Condition("True", "Ready", "", EARLIER, 1)},
+    resources=ALL_READY,
+    counts=Counts(desired=2),
+    pending=(Pending(VM, Reason.PREEMPTED, EARLIER),),
+)
+BEGUN = recovery.begin_repair(LOST_SLICE, EARLIER)
+STABLE = replace(OWN_MIG, is_stable=True)
+WAITING = replace(OWN_MIG, is_bulk_in_progress=True, creating=2, missing=2)
+ONE, BOTH = ((ManagedInstance("a", "RUNNING"), ManagedInstance("b", "RUNNING"))[:n] for n in (1, 2))
+DELETE_MIG = "Delete managedInstanceGroup"
+REPAIRS: dict[str, tuple[Status, Mig | None, tuple[ManagedInstance, ...], str, list[str]]] = {
+    "it is lost: the tokens are revoked first": (
+        LOST_SLICE, STABLE, ONE, "Repairing", ["WriteStatus", "RevokeTokens", DELETE_MIG],
+    ),
+    "no VM is lacking": (LOST_SLICE, STABLE, BOTH, "NotLost", ["Send"]),
+    "Compute Engine changes it": (LOST_SLICE, OWN_MIG, (), "Waiting", []),
+    "it is another's, and changes": (
+        LOST_SLICE, replace(OWN_MIG, description="?"), (), "NotLost", ["Send"],
+    ),
+    "begun, and not deleted yet": (BEGUN, STABLE, ONE, "Repairing", ["WriteStatus", DELETE_MIG]),
+    "begun, and empty since somebody has resized it": (
+        BEGUN, replace(STABLE, target_size=0), (), "Repairing", ["WriteStatus", DELETE_MIG],
+    ),
+    "begun, and resized with a VM": (
+        BEGUN, replace(STABLE, target_size=1), ONE, "NotLost", ["WriteStatus", "Send"],
+    ),
+    "begun, and all VMs run: the status was restored": (
+        BEGUN, STABLE, BOTH, "NotLost", ["WriteStatus", "Send"],
+    ),
+    "begun, and a new MIG waits for capacity: the status was restored": (
+        BEGUN, WAITING, (), "NotLost", ["WriteStatus", "Send"],
+    ),
+    "begun, and Compute Engine changes it": (BEGUN, OWN_MIG, (), "AwaitingDelete", ["WriteStatus"]),
+    "begun, and gone": (BEGUN, None, (), "Recreating", ["WriteStatus", "Send"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REPAIRS.values(), ids=REPAIRS)
+def test_a_repair_deletes_a_mig_that_lacks_vms(
+    case: tuple[Status, Mig | None, tuple[ManagedInstance, ...], str, list[str]],
+) -> None:
+    known, found, members, outcome, actions = case
+    given = ObservedRemains(REPAIRED, known, {MIG: found}, members=members, is_resync=True)
+    plan = decide(given, NOW)
+    assert (plan.outcome, list_actions(plan)) == (outcome, actions)
+    if known is BEGUN and outcome == "NotLost":
+        assert first_status(plan).resources[MIG].state is State.READY
+
+
+def test_the_repair_of_a_slice_that_joins_by_other_means_revokes_no_token() -> None:
+    about = group(change={"repair": "Recreate", "bootstrapKubernetes": None})
+    given = ObservedRemains(about, LOST_SLICE, {MIG: STABLE}, members=ONE, is_resync=True)
+    assert list_actions(decide(given, NOW)) == ["WriteStatus", DELETE_MIG]
 
 
 def test_a_group_without_the_finalizer_needs_no_action() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from shared.base.reasons import REASONS, Reason
 from shared.node_groups import readiness
 from shared.node_groups.events import changes
 from shared.node_groups.node_group import NodeGroup
+from shared.node_groups.recovery import begin_repair
 from shared.node_groups.status import MIG, Condition, Resource, ResourceError, State, Status, Type
 from tests.support.builders import NOW, RESOURCE, group
 
@@ -54,3 +56,11 @@ def test_a_repeated_reason_emits_no_event(change: dict[str, Any]) -> None:
         return Status(conditions={Type.READY: condition})
 
     assert reasons(group(), with_message(), with_message(**change)) == []
+
+
+def test_maintenance_is_over_if_the_condition_goes_and_not_if_a_repair_deletes_the_vms() -> None:
+    announced = Condition("True", "Pending", "a window", NOW, 1)
+    mig = {MIG: Resource(RESOURCE, State.READY, NOW)}
+    before = Status(conditions={Type.MAINTENANCE_SCHEDULED: announced}, resources=mig)
+    assert reasons(group(), before, replace(before, conditions={})) == ["MaintenanceOver"]
+    assert reasons(group(), before, begin_repair(before, NOW)) == []

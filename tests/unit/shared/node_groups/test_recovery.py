@@ -17,7 +17,7 @@ from shared.base.names import (
 )
 from shared.base.reasons import REASONS, Reason
 from shared.base.slice_names import JOB_LABEL
-from shared.node_groups.readiness import find_readiness
+from shared.node_groups.readiness import conclude, find_readiness
 from shared.node_groups.recovery import (
     begin_repair,
     describe_recovery,
@@ -44,7 +44,7 @@ LOST = "Lost at 2026-11-20T10:00:00Z."
 TOGETHER = f"{LOST} Compute Engine restarts the VMs of a slice together, except deleted ones. If the slice is not Ready by 2026-11-20T10:30:00Z,"
 NOT_SPOT = f"{LOST} Compute Engine does not restart Spot VMs of a slice."
 BY_USER = "elete the group and apply it again."
-AGAIN = "tpu-functions creates it again for {}, as long as its Pods need it (jobset_lost_rebuild_minutes)."
+AGAIN = "tpu-functions creates it again for {}, as long as its Pods need it. The setting jobset_lost_rebuild_minutes can delay this; with 0 the slice stays."
 OF_JOBSET = {JOBSET_LABEL: "train", JOB_LABEL: "train-0"}
 OF_LWS = {JOBSET_LABEL: "serve", JOB_LABEL: "x", UNIT_KIND_LABEL: "LeaderWorkerSet"}
 SINGLE = {"targetSizePolicyMode": "INDIVIDUAL", "topology": "2x2x1"}
@@ -84,7 +84,7 @@ def test_the_message_of_a_loss_says_who_restores_the_slice_and_until_when(
     assert describe_recovery(about, known, reason) == text
 
 
-RECREATED = "tpu-functions deletes its VMs and creates it again (spec.repair)."
+RECREATED = "and creates it again (spec.repair)."
 REPAIRED: dict[str, tuple[str, Repairs, timedelta | None]] = {
     "Spot": ("SPOT", Repairs(), 0 * MINUTE),
     "on demand": ("STANDARD", Repairs(), 30 * MINUTE),
@@ -170,6 +170,37 @@ def test_the_slice_of_a_workload_must_not_ask_for_repairs() -> None:
     assert [*map(str, about.violations)] == [
         "spec.repair: must be Never for the slice of a workload: jobset_lost_rebuild_minutes replaces it"
     ]
+
+
+def test_the_message_of_a_loss_says_that_a_repair_waits_for_compute_engine() -> None:
+    about = group(change={"repair": "Recreate"})
+    again = "and creates it again (spec.repair)."
+    assert describe_recovery(about, lost("SPOT"), Reason.NODE_LOST) == (
+        f"{NOT_SPOT} At 2026-11-20T10:00:00Z, or as soon as Compute Engine has ended its changes, "
+        f"tpu-functions deletes its VMs {again}"
+    )
+    assert describe_recovery(about, lost("STANDARD"), Reason.NODE_LOST) == (
+        f"{TOGETHER} tpu-functions deletes its VMs as soon as Compute Engine has ended its changes, {again}"
+    )
+
+
+@pytest.mark.parametrize("step", ["tear_down", "label_node"])
+def test_an_error_that_lasts_during_a_repair_is_reported(step: str) -> None:
+    begun = begin_repair(lost("SPOT"), NOW).with_retry(step, "503", NOW)
+    ready = conclude(group(), begun, NOW + 10 * MINUTE).conditions[Type.READY]
+    assert ready.reason == Reason.REPAIRING
+    assert ready.message.endswith(
+        f"{step} has failed since 2026-11-20T10:00:00Z and is retried: 503."
+    )
+
+
+def test_during_a_deletion_only_the_errors_of_tear_down_are_reported() -> None:
+    known = Status().with_retry("tear_down", "503", NOW).with_retry("label_node", "504", NOW)
+    message = (
+        conclude(group(deleting=True), known, NOW + 10 * MINUTE).conditions[Type.READY].message
+    )
+    assert "503" in message
+    assert "504" not in message
 
 
 def test_a_loss_without_a_known_time_has_the_general_advice() -> None:
