@@ -68,7 +68,7 @@ def _report_idle(one: SliceInUse, now: datetime) -> tuple[ReportLeak, Emit]:
         named["group"] = one.owner.key
         what, end = f"TPUNodeGroup {one.owner.key}", " Delete it if nothing needs it."
     if one.workload:
-        end = f" It was created for {one.workload}, and is deleted when that ends or is suspended."
+        end = f" It was created for {one.workload}, and is deleted when that ends."
     when = f"at each look since {render_time(since)}, once an hour" if since else "now"
     note = f"No Pod used the {chips} TPU chips of {what} {when}. They are billed.{end}"
     hours = round((now - since).total_seconds() / 3600, 1) if since else 0

@@ -117,7 +117,7 @@ def test_the_slice_of_a_workload_is_reported_while_no_pod_uses_it(provider: str)
         when, count = f"at each look since {group['status']['idleSince']}, once an hour", 1
     note = (
         f"No Pod used the 16 TPU chips of {what} {when}. They are billed. It was created for JobSet "
-        "train, and is deleted when that ends or is suspended."
+        "train, and is deleted when that ends."
     )
     found = lines(harness, "IdleSlice")
     assert [(one["workload"], one["chips"], one["note"]) for one in found] == [

@@ -131,7 +131,7 @@ def test_the_report_of_a_node_pool_names_it_and_its_workload() -> None:
     assert isinstance(event, Emit)
     assert event.event.message == (
         "No Pod used the 4 TPU chips of node pool pool now. They are billed. It was created for JobSet "
-        "train, and is deleted when that ends or is suspended."
+        "train, and is deleted when that ends."
     )
     assert (event.about, event.once) == (node().reference, True)
     assert line.describe() == "report the idle slice pool"
