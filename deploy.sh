@@ -67,7 +67,6 @@ read_arguments() {
   [ -z "$dir" ] || dir=$(resolve "$dir")
   command="./deploy.sh --dir $(printf %q "${dir:-DIR}")"
   ! $is_restored || ! is_removal || fail "--restored installs: run $command --restored $cluster first, then --$mode"
-  [[ ${cluster:-omitted} =~ ^[a-z][a-z0-9-]*$ ]] || fail "CLUSTER must be lower-case letters, digits and hyphens, not $cluster"
 }
 
 # The absolute path of a folder; its last part need not exist.
@@ -158,18 +157,19 @@ install() {
   print_class
   print_heading "Terraform's outputs" && tf output
   check_label_node
+  report_pause
   is_begun=false
   print_heading "Installed; all checks succeeded"
   if [ "$jobsets" = gke ]; then echo "Next: apply a JobSet that requests TPUs (docs/jobsets.md)"
   else echo "Next: edit a group of examples/, kubectl apply it, and kubectl get tpunodegroups --watch (docs/install.md, A first group)"; fi
 }
 
-# A first run that has failed says what is there now.
+# A run that has failed, and was not an upgrade, says what is there now.
 end() { # EXIT_CODE
   local status
   if $is_begun; then
     status=$(read_release_status)
-    print_heading "This first run has not ended. There are now:"
+    print_heading "The installation has not ended. There are now:"
     echo "$(tf state list -no-color 2>/dev/null | grep -vc '^data\.') resource(s) of Terraform in $projects, and the chart in $context: ${status:-not installed}"
     printf 'To continue, run this again. To delete it: %s --destroy %s\n' "$command" "$cluster"
   fi >&2
@@ -256,8 +256,10 @@ take_over() {
   if [ "$status" = uninstalling ]; then helm rollback tpu-functions --namespace=tpu-functions "$(helm history tpu-functions --namespace=tpu-functions --max=1 --output=json | sed -n 's/.*"revision": *\([0-9]*\).*/\1/p')"; fi
   [ -z "$status" ] || return 0
   theirs=$(kubectl --namespace=tpu-functions get deployment relay --ignore-not-found --output=name)
-  theirs+=$(kubectl get customresourcedefinition tpunodegroups.tpu.google.com --ignore-not-found --output=name)
-  [ -n "$theirs" ] || return 0
+  # helm keeps its own CRD at an uninstallation.
+  theirs+=$(kubectl get customresourcedefinition tpunodegroups.tpu.google.com --ignore-not-found \
+    --output=jsonpath='{.metadata.name}/{.metadata.annotations.meta\.helm\.sh/release-name}')
+  case $theirs in '' | tpunodegroups.tpu.google.com/tpu-functions) return 0 ;; esac
   echo "the objects that kubectl has applied become helm's"
   render_chart "$deployed" | kubectl apply --server-side --force-conflicts --field-manager=helm --filename=- >/dev/null
   kubectl --namespace=tpu-functions delete configmaps --selector=app.kubernetes.io/component=relay --field-selector=metadata.name!=relay,metadata.name!=relay-google-credentials
@@ -347,6 +349,14 @@ check_label_node() {
   fail "everything is installed, but label_node does not work: ${found:-"its log has no line for message $id"}"$'\n'"fix that (docs/cluster-access.md), and run this again; its log: gcloud logging read 'resource.labels.service_name:label-node' --project=$project --limit=20"
 }
 
+# Terraform keeps a pause: its end is for whoever paused.
+report_pause() {
+  if [ "$(gcloud scheduler jobs describe "$prefix-sweep" --location="$sweep_region" --project="$project" --format='value(state)')" = PAUSED ]; then
+    echo "note: the sweep is paused; to resume it:"
+    echo "  gcloud scheduler jobs resume $prefix-sweep --location=$sweep_region --project=$project"
+  fi
+}
+
 # The permissions of the steps go last, and the tokens of their ServiceAccounts with them.
 uninstall() {
   confirm "Delete the chart in $context? The functions stay, and have no permissions in the cluster."
@@ -354,8 +364,11 @@ uninstall() {
   kubectl --namespace=tpu-functions delete configmap kubectl-tng --ignore-not-found
   print_heading "Uninstalled. What remains:"
   echo "in the cluster: $(list_own_objects namespaces,customresourcedefinitions | tr '\n' ' ')"
-  echo "on Google Cloud: $(wc -l <<<"$resources" | tr -d ' ') resource(s) of Terraform in $projects. The sweep fails each minute; to pause it:"
-  echo "  gcloud scheduler jobs pause $prefix-sweep --location=$region --project=$project"
+  if is_new; then echo "on Google Cloud: nothing"
+  else
+    echo "on Google Cloud: $(count_resources) resource(s) of Terraform in $projects. The sweep fails each minute; to pause it:"
+    echo "  gcloud scheduler jobs pause $prefix-sweep --location=$sweep_region --project=$project"
+  fi
   echo "To delete all of it: $command --destroy $cluster"
 }
 
@@ -375,7 +388,7 @@ destroy() {
   kubectl delete --ignore-not-found --filename=infra/chart/manifests/namespace.yaml
   kinds+=,deployments,daemonsets,services,configmaps,mutatingwebhookconfigurations,validatingadmissionpolicies,validatingadmissionpolicybindings
   left=$(list_own_objects "$kinds")
-  print_heading "Uninstalled. $dir remains$(sed -n 's/^ *bucket *= *"\(.*\)".*/, and the bucket \1 of the state/p' "$backend")."
+  print_heading "Uninstalled. $dir remains$(sed -n 's/^[^#]*bucket *= *"\([^"]*\)".*/, and the bucket \1 of the state/p' "$backend")."
   [ -z "$left" ] || printf 'These objects remain in the cluster, because the chart does not have them; delete what is not needed:\n%s\n' "$left"
 }
 

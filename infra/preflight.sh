@@ -250,7 +250,7 @@ has_pull_secret() { kubectl --namespace=tpu-functions get secret tpu-functions-i
 
 suggest_destroy() {
   [ "$mode" != destroy ] ||
-    echo "; if the cluster no longer exists, or never had tpu-functions: terraform -chdir=infra/terraform destroy -var-file=$settings (docs/install.md, A cluster that is gone)"
+    echo "; if the cluster no longer exists, or never had tpu-functions: terraform -chdir=infra/terraform destroy -var-file=$(printf %q "$settings") (docs/install.md, A cluster that is gone)"
 }
 
 # State, settings and kubectl's context must belong to one installation. Only the first difference is reported: the
@@ -319,7 +319,7 @@ describe_difference() { # INSTALLATIONS
     ! grep -qxF "$(tr ' ' '\n' <<<"$recorded_addresses")" <<<"$(tr ' ' '\n' <<<"$addresses")"; then
     echo "the cluster of context $context may be a copy of that of $cluster: its API server has the address $addresses, not $recorded_addresses"
   elif [ -z "$1$annotation$recorded" ] && ! is_new; then
-    echo "context $context has no installation, but Terraform has $(wc -l <<<"$resources" | tr -d ' ') resource(s) of $cluster"
+    echo "context $context has no installation, but Terraform has $(count_resources) resource(s) of $cluster"
   fi
 }
 

@@ -12,9 +12,13 @@ find_settings() {
   case $dir/ in "$PWD"/*) fail "--dir $dir is in the folder of the release, which an upgrade replaces: choose another" ;; esac
   if [ -z "$cluster" ]; then
     names=$(list_clusters)
+    [ -n "$names" ] || suggest_move
     case $names in '' | *' '*) fail "name the cluster: $command CLUSTER${names:+; there are settings of $names}" ;; esac
     cluster=$names
   fi
+  [[ $cluster =~ ^[a-z][a-z0-9-]*$ ]] || fail "CLUSTER must be lower-case letters, digits and hyphens, not $cluster"
+  [ "$cluster" != default ] ||
+    fail "CLUSTER cannot be default: Terraform keeps the local state of this workspace in the folder of the release, which an upgrade replaces. Choose another name"
   settings=$dir/$cluster.tfvars backend=$dir/backend.tf deployed=$dir/$cluster.deployed.yaml values=$dir/$cluster.yaml
   [ -f "$values" ] || values=''
   [ -f "$settings" ] || suggest_move
@@ -28,16 +32,32 @@ list_clusters() {
   echo "$names"
 }
 
-# Former releases had settings, values and state in their folder.
+# Former releases had settings, values and state in their folder. Those of another cluster may be left there.
 suggest_move() {
-  local file found='' target state=''
-  target=$(printf %q "${dir:-$HOME/tpu-functions}")
-  for file in infra/terraform/*.tfvars infra/terraform/backend.tf infra/terraform/terraform.tfstate.d infra/values/*.yaml; do
-    [ "$file" = infra/values/example.yaml ] || [ ! -e "$file" ] || found+=" $file"
+  local to=${dir:-$HOME/tpu-functions} local_state=$'terraform {\n  backend "local" {}\n}\n' moves='' left=''
+  compgen -G "infra/terraform/${cluster:-*}.tfvars" >/dev/null || return 0
+  if [ ! -f "$to/backend.tf" ]; then
+    [ -f infra/terraform/backend.tf ] || moves=" && printf '$local_state' >$(printf %q "$to/backend.tf")"
+  elif ! { cat infra/terraform/backend.tf 2>/dev/null || printf %s "$local_state"; } | diff - "$to/backend.tf" >/dev/null; then
+    fail "the settings of ${cluster:-a cluster} are in infra/terraform, and $to/backend.tf may name another state than theirs: choose a new folder with --dir"
+  fi
+  add_move "$to/terraform.tfstate.d" infra/terraform/terraform.tfstate.d/*
+  add_move "$to" infra/terraform/*.tfvars infra/terraform/backend.tf infra/values/*.yaml
+  case $moves in *"mv -n "*) ;; *) return 0 ;; esac
+  [ -z "$left" ] || left=$'\n'"Not moved, because files of these names are there already:$left. Compare them, and delete those that are not needed"
+  fail "settings, values and state are in a folder of yours now, so that an upgrade finds them. Move them once, here to $(printf %q "$to"):"$'\n'"  ${moves# && }"$'\n'"Then run this with --dir $(printf %q "$to")$left"
+}
+
+# Prepends the command that moves files to a folder to moves, and adds those that it has already to left.
+add_move() { # FOLDER FILE ...
+  local folder=$1 file found=''
+  shift
+  for file in "$@"; do
+    if [ "$file" = infra/values/example.yaml ] || [ ! -e "$file" ]; then continue; fi
+    if [ -e "$folder/${file##*/}" ]; then left+=" $file"; else found+=" $(printf %q "$file")"; fi
   done
-  case $found in *.tfvars*) ;; *) return 0 ;; esac
-  case $found in *backend.tf*) ;; *) state=" && printf 'terraform {\n  backend \"local\" {}\n}\n' >$target/backend.tf" ;; esac
-  fail "settings, values and state are in a folder of yours now, so that an upgrade finds them. Move them once, here to $target:"$'\n'"  mkdir -p $target && mv -n$found $target$state"$'\n'"Then run this with --dir $target"
+  folder=$(printf %q "$folder")
+  [ -z "$found" ] || moves=" && mkdir -p $folder && mv -n$found $folder$moves"
 }
 
 # Somebody must read what a first run writes, so that it ends before it installs.
@@ -69,28 +89,32 @@ write_settings() {
   project=$(gcloud config get project 2>/dev/null) && [ -n "$project" ] || fail "gcloud has no project: gcloud config set project PROJECT"
   region=$(gcloud config get compute/region 2>/dev/null) && [ -n "$region" ] || fail "gcloud has no region, for the functions: gcloud config set compute/region REGION"
   ! $is_gke || example=gke-jobsets
+  # A valid prefix of 3 to 13 characters, whatever the name of the cluster.
+  prefix=$(sed -E 's/-+/-/g; s/-$//; s/^(gcp-|.{1,2}$)/tpu-&/; s/^(.{13}).*/\1/; s/-$//' <<<"$cluster")
   server=$(kubectl config view --minify --output='jsonpath={.clusters[0].cluster.server}')
   issuer=$(kubectl get --raw /.well-known/openid-configuration | sed 's/.*"issuer": *"\([^"]*\)".*/\1/')
   kubectl get --raw /openid/v1/jwks | sed 's/^/      /' >"$temporary/jwks" && echo >>"$temporary/jwks"
   kubectl --namespace=kube-system get configmap kube-root-ca.crt --output='jsonpath={.data.ca\.crt}' | sed 's/^/      /' >"$temporary/ca"
   {
     echo "# The settings of $cluster for deploy.sh. infra/terraform/README.md describes these and all others."
-    sed -e 1d -e "s,my-gcp-project,$project,g" -e "/^region/s,us-central1,$region," -e "/^name_prefix/s,research,$cluster," \
+    sed -e 1d -e "s,my-gcp-project,$project,g" -e "/^region/s,us-central1,$region," -e "/^name_prefix/s,research,$prefix," \
       -e "s,\( server *= \).*,\1\"$server\" # as the functions reach it through vpc_egress," -e "s,\( issuer *= \).*,\1\"$issuer\"," \
       -e "/<<-PEM/r $temporary/ca" -e '/<<-PEM/,/PEM$/{/PEM/!d;}' -e "/<<-JSON/r $temporary/jwks" -e '/<<-JSON/,/JSON$/{/JSON/!d;}' \
       -e 's/^vm_service_accounts/# &/' "infra/terraform/examples/$example/cluster.tfvars"
   } >"$settings"
   print_heading "$settings was written"
   echo "Project $project, region $region, cluster $context at $server: the functions must reach this address, through vpc_egress if it is private."
+  [ "$prefix" = "$cluster" ] || echo "The names of all resources begin with $prefix (name_prefix), because $cluster is no valid prefix."
   ! $is_gke || echo "Replace the location, the name, the zone and the service account in node_pools."
 }
 
 write_backend() {
   local project region bucket
-  project=$(sed -n 's/^project_id *= *"\(.*\)".*/\1/p' "$settings") region=$(sed -n 's/^region *= *"\(.*\)".*/\1/p' "$settings")
+  project=$(read_setting project_id) region=$(read_setting region)
+  { [ -n "$project" ] && [ -n "$region" ]; } || fail "$settings has no project_id or no region: add it"
   bucket=$project-tpu-functions-state
   cat >"$backend" <<END
-# Where Terraform keeps its state of the clusters in this folder. Create the bucket once:
+# Where Terraform keeps its state of the clusters in this folder. Create the bucket, unless it exists:
 #
 #   gcloud storage buckets create gs://$bucket --project=$project --location=$region --uniform-bucket-level-access --public-access-prevention
 #   gcloud storage buckets update gs://$bucket --versioning
@@ -103,9 +127,12 @@ terraform {
   }
 }
 END
-  print_heading "$backend was written"
+  print_heading "$backend was written. Create the bucket of the state, unless it exists:"
   sed -n 's/^#   /  /p' "$backend"
 }
+
+# A setting of one line, before Terraform can read the file.
+read_setting() { sed -n 's/^[[:space:]]*'"$1"'[[:space:]]*=[[:space:]]*"\([^"]*\)".*/\1/p' "$settings"; } # NAME
 
 read_settings() {
   local expressions answer name
@@ -122,6 +149,7 @@ read_settings() {
   expressions+=', join(" ", values(coalesce(var.cluster_access.kubeconfig_secrets, {})))'
   expressions+=', var.relay_identity.workload_identity_federation == null ? "" : "federation"'
   expressions+=', join(" ", flatten([for pools in var.node_pools[*] : [coalesce(pools.project_id, var.project_id), pools.location, pools.cluster]]))'
+  expressions+=', coalesce(var.scheduler_region, var.region)'
   expressions+=', var.join_approval, var.slice_workloads, var.cluster_access.service_account_token == null ? "" : "tokens"'
   # Warnings precede the answer. A rejected setting causes an answer, too, and an error on stderr.
   if ! answer=$(tf console -no-color -var-file="$settings" <<<"join(\"|\", [$expressions])" 2>"$temporary/console") ||
@@ -140,7 +168,7 @@ read_settings() {
     has_settings=false
     return
   fi
-  IFS='|' read -r project region prefix jobsets projects secrets federation pools approval workloads tokens <<<"$answer"
+  IFS='|' read -r project region prefix jobsets projects secrets federation pools sweep_region approval workloads tokens <<<"$answer"
   resources=$(tf state list -no-color 2>"$temporary/state") || grep -q '^No state file was found' "$temporary/state" ||
     fail "terraform state list failed: $(cat "$temporary/state")"
   resources=$(grep -v '^data\.' <<<"$resources" || true)
@@ -152,13 +180,16 @@ read_settings() {
 }
 
 # Terraform reads the place of its state from the module's folder only, in which the last run may have been for another
-# DIR. A local state is in DIR, too.
+# DIR. A local state is in DIR, too. Terraform itself says which backend it has read, in whichever spelling.
 initialize_terraform() {
-  local folder=''
   cp "$backend" infra/terraform/backend_override.tf
-  ! grep -q '^ *backend "local" {}' "$backend" || folder=-backend-config=workspace_dir=$dir/terraform.tfstate.d
-  TF_WORKSPACE=default tf init -no-color -input=false -reconfigure ${folder:+"$folder"}
+  tf_init || return
+  case $(cd infra/terraform && tr -d ' \n' <"${TF_DATA_DIR:-.terraform}/terraform.tfstate") in
+    *'"type":"local"'*'"workspace_dir":null'*) tf_init "-backend-config=workspace_dir=$dir/terraform.tfstate.d" ;;
+  esac
 }
+
+tf_init() { TF_WORKSPACE=default tf init -no-color -input=false -reconfigure "$@"; } # FLAG ...
 
 # What the state remembers of an installation. An interrupted destroy has deleted the outputs, which is no error to
 # `output -raw`, but perhaps not these resources.
@@ -171,6 +202,7 @@ read_state() {
 
 read_record() { ! has_resource "$1" || tf state show -no-color "$1" | sed -n 's/^ *output *= "\(.*\)"$/\1/p'; } # ADDRESS
 has_resource() { grep -qxF "$1" <<<"$resources"; } # ADDRESS
+count_resources() { grep -c . <<<"$resources" || true; }
 is_new() { ! grep -vq '^terraform_data\.\|^$' <<<"$resources"; }
 
 # The project names of the examples, which a user may have forgotten to replace.

@@ -14,5 +14,10 @@ resource "google_cloud_scheduler_job" "sweep" {
     data       = base64encode(jsonencode({ version = 1, kind = "Sweep" }))
   }
 
+  # A pause stays until somebody resumes the job. Otherwise the next apply would end it, as at a restore (docs/backups.md).
+  lifecycle {
+    ignore_changes = [paused]
+  }
+
   depends_on = [time_sleep.apis]
 }

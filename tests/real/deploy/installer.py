@@ -95,6 +95,7 @@ class Settings:
     federation: bool = False
     node_pools: str = ""
     """Project, location and name of the cluster."""
+    sweep_region: str = "us-central1"
     join_approval: str = "approve_join"
     slice_workloads: bool = False
     tokens: bool = False
@@ -106,7 +107,14 @@ class Settings:
         secrets = " ".join(self.secrets)
         values = (PROJECT, "us-central1", self.prefix, self.jobset_provider, PROJECT)
         workloads = str(self.slice_workloads).lower()
-        rest = (secrets, federation, self.node_pools, self.join_approval, workloads)
+        rest = (
+            secrets,
+            federation,
+            self.node_pools,
+            self.sweep_region,
+            self.join_approval,
+            workloads,
+        )
         tokens = "tokens" if self.tokens else ""
         return f'"{"|".join((*values, *rest, tokens))}"'
 

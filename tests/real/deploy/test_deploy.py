@@ -1101,8 +1101,35 @@ def test_an_uninstallation_keeps_google_cloud_which_destroy_then_deletes(deploy:
     assert [one["metadata"]["name"] for one in deploy.plane.request("GET", path)[1]["items"]] == [
         "kube-root-ca.crt"
     ]
+    with simulated_kubelet(deploy.plane):
+        again = deploy.run("--yes", "--images", "example.test/tpu:1", "prod")
+        assert again.code == 0, again.output
+        assert "become helm's" not in again.output, "the CRD is helm's"
     destroyed = deploy.run("--destroy", "--yes", "prod")
     assert destroyed.code == 0, destroyed.output
+
+
+def test_an_uninstallation_without_resources_on_google_cloud_says_so(read_only: Installer) -> None:
+    read_only.terraform = [("state list", "data.google_project.this", 0)]
+    ran = read_only.run("--uninstall", "--yes", "prod")
+    assert ran.code == 0, ran.output
+    assert ran.output.endswith(
+        "\non Google Cloud: nothing\nTo delete all of it: ./deploy.sh --dir DIR --destroy prod\n"
+    )
+
+
+def test_a_pause_of_the_sweep_is_reported_with_the_region_of_its_job(installed: Installer) -> None:
+    installed.settings.sweep_region = "us-east1"
+    unpaused = installed.run("--yes", "--images", "example.test/tpu:1", "prod")
+    installed.gcloud = [("scheduler jobs describe", "PAUSED", 0)]
+    paused = installed.run("--yes", "--images", "example.test/tpu:1", "prod")
+    assert (unpaused.code, "is paused" in unpaused.output) == (0, False), unpaused.output
+    assert paused.code == 0, paused.output
+    assert (
+        "\nnote: the sweep is paused; to resume it:\n"
+        "  gcloud scheduler jobs resume tpu-functions-sweep --location=us-east1 --project=my-gcp-project\n"
+        "\n== Installed; all checks succeeded\n"
+    ) in paused.output
 
 
 @pytest.mark.parametrize("is_first", [True, False])
@@ -1115,7 +1142,7 @@ def test_a_first_run_that_fails_says_what_is_there_and_how_to_delete_it(
     ran = read_only.run("--yes", "prod")
     assert ran.code == 1
     says = (
-        "\n== This first run has not ended. There are now:\n"
+        "\n== The installation has not ended. There are now:\n"
         "1 resource(s) of Terraform in my-gcp-project, and the chart in tests: not installed\n"
         "To continue, run this again. To delete it: ./deploy.sh --dir DIR --destroy prod\n"
     )

@@ -220,7 +220,7 @@ def test_a_failed_first_run_is_continued_or_deleted(
             failed = deploy.run("--yes", "--images", "example.test/tpu:1", "prod")
             assert failed.code == 1
             assert failed.output.endswith(
-                "\n== This first run has not ended. There are now:\n"
+                "\n== The installation has not ended. There are now:\n"
                 "3 resource(s) of Terraform in my-gcp-project, and the chart in tests: not installed\n"
                 "To continue, run this again. To delete it: ./deploy.sh --dir DIR --destroy prod\n"
             )

@@ -1,7 +1,8 @@
 # The settings of main.tf for deploy.sh: copy this file to DIR/gke-jobsets.tfvars, then run ./deploy.sh --dir DIR gke-jobsets
 
-project_id = "my-gcp-project"
-region     = "us-central1"
+project_id  = "my-gcp-project"
+region      = "us-central1"
+name_prefix = "research"
 
 cluster_access = {
   google_access_token = {

@@ -20,8 +20,9 @@ variable "ca_certificate_file" {
 module "tpu_functions" {
   source = "../.."
 
-  project_id = "my-gcp-project"
-  region     = "us-central1"
+  project_id  = "my-gcp-project"
+  region      = "us-central1"
+  name_prefix = "research"
 
   cluster_access = {
     google_access_token = {

@@ -204,6 +204,12 @@ def test_the_scheduler_triggers_the_sweep_every_minute() -> None:
     assert (job["schedule"], simulation.SWEEP_EVERY_S) == ("* * * * *", 60.0)
 
 
+def test_an_apply_keeps_an_operators_pause_of_the_sweep() -> None:
+    """The provider reads ``paused`` from the job, and resumes it if the module does not name it."""
+    (lifecycle,) = module["google_cloud_scheduler_job.sweep"]["lifecycle"]
+    assert lifecycle["ignore_changes"] == ["paused"]
+
+
 # invokers and service accounts
 
 
