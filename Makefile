@@ -18,7 +18,7 @@ CLOUD := --project "$(PROJECT)" $(if $(ZONE),--zone "$(ZONE)")
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-workload demo-jobset demo-capacity recording local test test-local test-real test-all test-cloud named-project explore planted mutants control-plane terraform-validate check format pages bench performance scale kubectl-tng release lock
+.PHONY: help setup demo demo-workload demo-jobset demo-capacity recording local simulate test test-local test-real test-all test-cloud named-project explore planted mutants control-plane terraform-validate check format pages bench performance scale kubectl-tng release lock
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 20
@@ -59,6 +59,9 @@ recording: $(LOCAL) ## Record the demo as docs/demo.svg
 
 local: $(LOCAL) ## Run the whole system on this machine until Ctrl-C; ARGS="--dir DIR" keeps credentials
 	@$(BIN)/python -m local $(CLUSTER) $(ARGS)
+
+simulate: $(LOCAL) ## Rehearse a manifest and its failures on a virtual clock: ARGS="-f FILE --faults SCRIPT"
+	@$(BIN)/python -m local.simulate $(ARGS)
 
 test: $(STAMP) ## Run the tests (about five minutes on two cores)
 	@$(BIN)/python -m pytest -q -n 2 --dist loadgroup -m "not slow and not real" tests

@@ -53,10 +53,11 @@ class _Rest:
 class CloudLogging:
     """All entries of all projects, in their JSON form. Entries are immutable."""
 
-    def __init__(self, clock: Clock, project: str) -> None:
+    def __init__(self, clock: Clock, project: str, kept: int | None = MAX_KEPT) -> None:
+        """``kept``: the number of the newest entries that are kept; ``None``: all."""
         self._clock = clock
         self._project = project
-        self._entries: deque[Mapping[str, Any]] = deque(maxlen=MAX_KEPT)
+        self._entries: deque[Mapping[str, Any]] = deque(maxlen=kept)
         self._calls: deque[Any] = deque()
         self._rests: dict[str, _Rest] = {}
         self._ids = itertools.count(1)
@@ -87,6 +88,14 @@ class CloudLogging:
             }
         )
 
+    def find(self, query: str) -> tuple[Mapping[str, Any], ...]:
+        """What a query finds, the oldest first, without pages and quota. Raises `LoggingError`."""
+        try:
+            matches = logging_query.parse(query) if query else lambda _: True
+        except logging_query.QueryError as error:
+            raise LoggingError("INVALID_ARGUMENT", f"Unparseable filter: {error}") from error
+        return tuple(sorted(filter(matches, self._entries), key=_moment))
+
     def list(self, request: types.ListLogEntriesRequest) -> types.ListLogEntriesResponse:
         """List one page. Raises `LoggingError`."""
         self._count_call()
@@ -112,12 +121,8 @@ class CloudLogging:
             raise LoggingError("INVALID_ARGUMENT", "resource_names must name at least one project.")
         if request.order_by not in _ORDERS:
             raise LoggingError("INVALID_ARGUMENT", f"order_by {request.order_by!r} is not known.")
-        try:
-            matches = logging_query.parse(request.filter) if request.filter else lambda _: True
-        except logging_query.QueryError as error:
-            raise LoggingError("INVALID_ARGUMENT", f"Unparseable filter: {error}") from error
         logs = tuple(f"{name}/logs/" for name in request.resource_names)
-        found = [one for one in self._entries if one["logName"].startswith(logs) and matches(one)]
+        found = [one for one in self.find(request.filter) if one["logName"].startswith(logs)]
         is_descending = _ORDERS[request.order_by]
         return tuple(sorted(found, key=_moment, reverse=is_descending))
 

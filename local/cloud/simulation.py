@@ -153,12 +153,13 @@ class Simulation:
         seed: int = 0,
         observe: Callable[[dict[str, Any]], None] = lambda _: None,
         callers: Mapping[str, gce.Principal] = MappingProxyType({}),
+        projects: Mapping[str, str] = MappingProxyType({PROJECT: PROJECT_NUMBER}),
         begin: Begin = lambda push: push(),
     ) -> None:
         """``observe`` gets every entry of the audit log, whether a sink matches it or not.
 
         ``callers`` are Compute Engine's principals by bearer token; a request without token may do
-        everything.
+        everything. ``projects``: ids and numbers of those on Compute Engine.
         """
         self.clock = clock
         self.options = options or Options()
@@ -183,7 +184,7 @@ class Simulation:
         self._gce_clock = OffsetClock(clock, self.options.clocks.compute_engine_s)
         self.gce = gce.Simulator(
             self._gce_clock,
-            projects={PROJECT: PROJECT_NUMBER},
+            projects=projects,
             random=Random(seed + 2),
             agents=self._agent,
             on_log_entry=on_log_entry,

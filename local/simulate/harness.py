@@ -168,20 +168,24 @@ class _Pool:
         )
 
 
-class _Log:
+class Log:
     """The structured log of all steps, as a list."""
 
     def __init__(self) -> None:
         self.lines: list[dict[str, Any]] = []
 
     def info(self, message: str, **fields: Any) -> None:
-        self.lines.append({"severity": "INFO", "message": message, **fields})
+        self.add({"severity": "INFO", "message": message, **fields})
 
     def warning(self, message: str, **fields: Any) -> None:
-        self.lines.append({"severity": "WARNING", "message": message, **fields})
+        self.add({"severity": "WARNING", "message": message, **fields})
 
     def error(self, message: str, **fields: Any) -> None:
-        self.lines.append({"severity": "ERROR", "message": message, **fields})
+        self.add({"severity": "ERROR", "message": message, **fields})
+
+    def add(self, line: dict[str, Any]) -> None:
+        """Add a line."""
+        self.lines.append(line)
 
 
 def manifests(*, external_approval: bool = False) -> list[dict[str, Any]]:
@@ -271,7 +275,7 @@ class Harness:
         """Runs a push."""
         self.may_crash = False
         """Whether a step may crash; otherwise a crash fails the test."""
-        self.log = _Log()
+        self.log = Log()
         self.answers: list[tuple[str, Answer]] = []
         self.operations: Counter[str] = Counter()
         """The number of inserts and deletes that the cloud has begun, by method."""
@@ -293,6 +297,7 @@ class Harness:
             seed=seed,
             observe=self._observe,
             callers=self.callers,
+            projects=_number(projects),
             begin=lambda push: self.begin(push),
         )
         self.simulation.gce.faults.set_reservation(RESERVATION, "tpu7x-standard-4t", 4096)
@@ -479,6 +484,13 @@ class Harness:
         for message in messages:
             self.simulation.publish(topic, *message)
         self.hooks.after(step, call)
+
+
+def _number(projects: frozenset[str]) -> dict[str, str]:
+    """Projects with numbers; that of all tests always exists."""
+    others = sorted(projects - {PROJECT})
+    numbers = {name: str(int(PROJECT_NUMBER) + at) for at, name in enumerate(others, 1)}
+    return {PROJECT: PROJECT_NUMBER, **numbers}
 
 
 def _group_path(namespace: str, name: str) -> str:
