@@ -5,7 +5,6 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from functions.label_node import vm_reasons
-from functions.label_node.maintenance_condition import ANNOUNCEMENTS
 from functions.label_node.observed_nodes import ObservedNodes
 from functions.label_node.vm_reasons import VmFacts
 from shared.base.reasons import VM_LOSSES, Reason
@@ -117,8 +116,6 @@ def _read_loss(trigger: LogTrigger, instances: Mapping[str, Instance | None]) ->
     """The VM whose loss the trigger's event reports; empty if it was started again after the event, or
     runs because the operation has failed."""
     event, vm = trigger.event, instances.get(trigger.event.name)
-    if event.method in ANNOUNCEMENTS:
-        return {}
     is_running_again = vm is not None and vm.started is not None and vm.started > trigger.at
     has_no_effect = event.has_failed and vm is not None and vm.status in UP
     return (

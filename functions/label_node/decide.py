@@ -64,7 +64,15 @@ def decide(observed: ObservedNodes | NothingToCount, now: datetime) -> Plan:
     )
     rest, desired = message_about(group, Cause.CONTINUED, now), observed.group.spec.node_count
     if observed.is_debounced:
-        return Plan("Debounced", each=nodes, resume=rest)
+        announced = maintenance_condition.add_announcement(observed, now)
+        if announced == observed.status:
+            return Plan("Debounced", each=nodes, resume=rest)
+        write = WriteStatus(readiness.conclude(group, announced, now))
+        resync = Send(routes.LABEL_NODE, (message_about(group, Cause.RESYNC, now),))
+        return Plan("Announced", first=(write,), each=nodes, best_effort=(resync,))
+    # First, because the labels of hundreds of Nodes follow, and events about their VMs read it.
+    announced = maintenance_condition.add_condition(observed, observed.status, now)
+    first = (WriteStatus(readiness.conclude(group, announced, now)),)
     known = counts.count(observed, now)
     known = joined_condition.add_condition(observed, known, now)
     known = interconnect_condition.add_condition(observed.mig, observed.group, known, now)
@@ -74,6 +82,7 @@ def decide(observed: ObservedNodes | NothingToCount, now: datetime) -> Plan:
     outcome = "AllJoined" if have_all_joined else "Counting"
     return Plan(
         "AllReady" if len(observed.ready) >= desired else outcome,
+        first=first if announced != observed.status else (),
         each=nodes,
         resume=rest,
         after=(write, *_list_node_events(observed, now), *_list_vm_events(observed, now)),
@@ -249,8 +258,6 @@ def _plan_triggers(
     if vms and group.spec.joins_with_tokens:
         message = message_about(group, Cause.VMS_NEED_TOKENS, now, vms=tuple(vms[:BATCH]))
         yield Send(routes.INJECT_TOKEN, (message,))
-    if maintenance_condition.is_news(observed):
-        yield Send(routes.LABEL_NODE, (message_about(group, Cause.RESYNC, now),))
     if have_all_joined and not known.is_true(Type.TOKENS_INJECTED):
         yield Send(routes.INJECT_TOKEN, (message_about(group, Cause.RESYNC, now),))
     mig = known.resources.get(MIG)

@@ -1,10 +1,10 @@
 """The condition MaintenanceScheduled: maintenance that Compute Engine has announced for VMs."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 
 from functions.label_node.observed_nodes import ObservedNodes
-from shared.base.names import MAINTENANCE_LABEL
 from shared.base.timestamps import render_time
 from shared.node_groups.status import Status, Type
 from shared.ports.gce.values import Instance, Maintenance
@@ -16,7 +16,8 @@ ANNOUNCEMENTS = frozenset(
 """The methods of the audit log's entries when maintenance is announced, begins or is over."""
 _MAX_NAMED = 8
 _TYPE = Type.MAINTENANCE_SCHEDULED
-_REASONS = {"PENDING": "Pending", "ONGOING": "Ongoing"}
+_ONGOING = "Ongoing"
+_REASONS = {"PENDING": "Pending", "ONGOING": _ONGOING}
 
 
 def add_condition(observed: ObservedNodes, known: Status, now: datetime) -> Status:
@@ -27,37 +28,45 @@ def add_condition(observed: ObservedNodes, known: Status, now: datetime) -> Stat
     if not announced:
         left = {kind: one for kind, one in known.conditions.items() if kind != _TYPE}
         return replace(known, conditions=left)
+    return _describe(observed, known, announced, now)
+
+
+def add_announcement(observed: ObservedNodes, now: datetime) -> Status:
+    """The status with the condition about the trigger's VM, if it announces what the condition does not
+    have: any maintenance, or that it has begun. A resync must count the other VMs then.
+
+    Hundreds of VMs are announced within seconds. The first write keeps the others from a resync; a
+    window that has moved, and the end, are left to the hourly one.
+    """
+    trigger, known = observed.trigger, observed.status
+    vm = observed.members.get(trigger.event.name) if isinstance(trigger, LogTrigger) else None
+    if vm is None or vm.maintenance is None:
+        return known
+    before, reason = known.conditions.get(_TYPE), _find_reason(vm.maintenance)
+    is_begin = reason == _ONGOING and before is not None and before.reason != reason
+    return _describe(observed, known, {vm.name: vm}, now) if before is None or is_begin else known
+
+
+def _describe(
+    observed: ObservedNodes, known: Status, announced: Mapping[str, Instance], now: datetime
+) -> Status:
     found = [vm.maintenance for vm in announced.values() if vm.maintenance is not None]
     # What has begun, or begins first, of several announcements.
     first = min(found, key=lambda one: (one.state != "ONGOING", describe_window(one)))
     names, more = ", ".join(sorted(announced)[:_MAX_NAMED]), len(announced) - _MAX_NAMED
     shown = f"{names} and {more} more" if more > 0 else names
     why = f" ({', '.join(first.reasons)})" if first.reasons else ""
+    count = f"{'' if observed.has_all_vms else 'at least '}{len(announced)}"
     message = (
         f"Compute Engine has announced maintenance, {first.kind}{why}, {describe_window(first)}, for "
-        f"{len(announced)} of {observed.group.spec.node_count} VMs: {shown}. It stops them then: save "
+        f"{count} of {observed.group.spec.node_count} VMs: {shown}. It stops them then: save "
         "checkpoints before."
     )
-    reason = _REASONS.get(first.state, "Announced")
-    return known.with_condition(_TYPE, True, reason, message, observed.group, now)
+    return known.with_condition(_TYPE, True, _find_reason(first), message, observed.group, now)
 
 
-def is_news(observed: ObservedNodes) -> bool:
-    """Whether the trigger announces what the condition does not have, so that all VMs must be read. Of a
-    slice whose VMs have the same maintenance, only the first entries do."""
-    trigger = observed.trigger
-    if not isinstance(trigger, LogTrigger) or trigger.event.method not in ANNOUNCEMENTS:
-        return False
-    vm: Instance | None = observed.instances.get(trigger.event.name)
-    known = observed.status.conditions.get(_TYPE)
-    if vm is None or vm.maintenance is None:
-        return known is not None
-    reason = _REASONS.get(vm.maintenance.state, "Announced")
-    if known is None or known.reason != reason:
-        return True
-    node = observed.joined.get(trigger.event.name)
-    label = node.labels.get(MAINTENANCE_LABEL) if node is not None else None
-    return label not in (None, render_label(vm.maintenance))
+def _find_reason(one: Maintenance) -> str:
+    return _REASONS.get(one.state, "Announced")
 
 
 def render_label(one: Maintenance | None) -> str | None:

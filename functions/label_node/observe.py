@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+from functions.label_node.maintenance_condition import ANNOUNCEMENTS
 from functions.label_node.observed_nodes import ObservedNodes
 from shared.base.reasons import VM_LOSSES
 from shared.node_groups.membership import is_vm_name, mark_members
@@ -97,11 +98,13 @@ def observe(work: GroupWork) -> ObservedNodes | NothingToCount:
 def is_debounced(trigger: Trigger, known: Status, now: datetime) -> bool:
     """Whether the count is left to a later trigger: another event, a change of a Node or a resync.
 
-    True for an event about one VM, if Ready reports a loss of any VM, and the newest loss was reported
-    less than `DEBOUNCE` ago.
+    True for an event about one VM that announces maintenance, or if Ready reports a loss of any VM, and
+    the newest loss was reported less than `DEBOUNCE` ago.
     """
     if not isinstance(trigger, LogTrigger) or not trigger.event.concerns_vm:
         return False
+    if trigger.event.method in ANNOUNCEMENTS:
+        return True
     ready = known.conditions.get(Type.READY)
     # `Status.pending` names the VMs that keep the group from Ready, lost ones included.
     losses = (entry.since for entry in known.pending if entry.why in VM_LOSSES)

@@ -106,7 +106,10 @@ def find_due_steps(group: AnyGroup, known: Status, at: datetime) -> tuple[str, .
     if is_repair_due:
         steps = (*steps, routes.TEAR_DOWN)
     retried = tuple(retry.step for retry in known.retries if retry.step in steps)
-    is_new = repair_at is not None and timedelta() <= at - repair_at < backoff.TICK
+    # The step is triggered when a repair is due, and counts all VMs soon after a first announcement.
+    announced = known.conditions.get(Type.MAINTENANCE_SCHEDULED)
+    moments = (repair_at, announced.since if announced is not None else None)
+    is_new = any(one is not None and timedelta() <= at - one < backoff.TICK for one in moments)
     due = steps if is_new or is_due(group, known, at) else ()
     is_recent = at - last_progress(group, known) < RETRIED_EACH_MINUTE_FOR
     is_turn_of_others = (_minute(at) - _spread(group)) % OTHERS_EVERY_MINUTES == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -53,8 +54,9 @@ def test_announced_maintenance_is_a_condition_until_it_is_over(
     faults.announce_maintenance(vm, hours=0.0, ongoing=True)
     harness.run_for(wait)
     assert helpers.condition_of(harness, "MaintenanceScheduled")[:2] == ("True", "Ongoing")
+    assert labels(harness) == ["", str(int(parse_time(window(harness, vm)[0]).timestamp()))]
     faults.announce_maintenance(other, hours=9.0)
-    harness.run_for(wait)
+    harness.run_for(HOUR + 5 * MINUTE)
     _, reason, message = helpers.condition_of(harness, "MaintenanceScheduled")
     names = ", ".join(sorted(map(helpers.vm_name, (vm, other))))
     assert reason == "Ongoing"
@@ -67,3 +69,32 @@ def test_announced_maintenance_is_a_condition_until_it_is_over(
     assert helpers.events(harness)[-1][1] in ("MaintenanceOver", "SliceIdle")
     assert "MaintenanceOver" in [reason for _, reason, _ in helpers.events(harness)]
     assert helpers.condition_of(harness)[:2] == ("True", "Ready")
+
+
+@pytest.mark.slow
+def test_the_announcements_of_a_large_slice_cost_a_few_calls_each_and_few_lists() -> None:
+    hosts = 256
+    harness = helpers.ready(manifest(nodeCount=hosts, topology="8x8x16"))
+    calls: Counter[str] = Counter()
+
+    def note(step: str, call: str) -> None:
+        method, _, path = call.partition(" ")
+        name = path.partition("?")[0].rpartition("/")[2]
+        if step == "label_node":
+            calls[f"{method} {'one' if name.startswith('tng-') else name}"] += 1
+
+    harness.hooks.before = note
+    faults = harness.simulation.gce.faults
+    for ongoing in (False, True):
+        calls.clear()
+        for vm in helpers.vms(harness):
+            faults.announce_maintenance(vm, ongoing=ongoing)
+        harness.run_for(5 * MINUTE)
+        _, reason, message = helpers.condition_of(harness, "MaintenanceScheduled")
+        assert reason == ("Ongoing" if ongoing else "Pending")
+        assert f"for {hosts} of {hosts} VMs: " in message
+        assert calls["GET nodes"] <= 3, "lists of all Nodes"
+        assert calls["GET instances"] <= 3, "lists of all VMs"
+        assert calls["PUT status"] <= 3
+        assert sum(calls.values()) <= 5 * hosts
+    assert len(set(labels(harness))) == 1

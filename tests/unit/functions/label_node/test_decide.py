@@ -25,7 +25,7 @@ from shared.node_groups.status import (
     Type,
 )
 from shared.node_groups.work import WriteStatus
-from shared.ports.gce.values import Instance
+from shared.ports.gce.values import Instance, Maintenance
 from shared.ports.kubernetes.events import Event
 from shared.ports.kubernetes.nodes import Node, parse_node
 from shared.triggers.message import Cause, Message
@@ -314,6 +314,76 @@ OLD_LOSS = replace(
 )
 
 
+ANNOUNCED = preempted(A, "compute.instances.upcomingMaintenance")
+PENDING, ONGOING = (
+    Maintenance(NOW, NOW + timedelta(hours=4), "SCHEDULED", state)
+    for state in ("PENDING", "ONGOING")
+)
+
+
+def announcing(maintenance: Maintenance | None, reported: str) -> ObservedNodes:
+    """What an announcement about VM a observes; ``reported``: the reason of the condition."""
+    known, scheduled = COMPLETE, Condition("True", reported, "before", EARLIER, 1)
+    if reported:
+        of_maintenance = {Type.MAINTENANCE_SCHEDULED: scheduled}
+        known = replace(known, conditions={**known.conditions, **of_maintenance})
+    vms = {A: replace(vm(), maintenance=maintenance)}
+    return observed(node(), known=known, trigger=ANNOUNCED, instances=vms, is_debounced=True)
+
+
+@pytest.mark.parametrize(
+    "maintenance, reported, outcome",
+    [
+        pytest.param(PENDING, "", "Announced", id="the first"),
+        pytest.param(PENDING, "Pending", "Debounced", id="of one more VM"),
+        pytest.param(ONGOING, "Pending", "Announced", id="it has begun"),
+        pytest.param(ONGOING, "Ongoing", "Debounced", id="it has begun for one more VM"),
+        pytest.param(PENDING, "Ongoing", "Debounced", id="of one more VM, another's has begun"),
+        pytest.param(None, "Ongoing", "Debounced", id="it is over"),
+        pytest.param(None, "", "Debounced", id="it was over before the read"),
+    ],
+)
+def test_an_announcement_of_news_is_reported_before_the_nodes_label_and_counted_by_a_resync(
+    maintenance: Maintenance | None, reported: str, outcome: str
+) -> None:
+    plan = decide(announcing(maintenance, reported), NOW)
+    patches = [PatchNode] if maintenance else []
+    assert (plan.outcome, [type(one) for each in plan.each for one in each.actions]) == (
+        outcome,
+        patches,
+    )
+    if outcome == "Debounced":
+        assert (plan.first, plan.after, plan.best_effort) == ((), (), ())
+        return
+    (write,), (resync,) = plan.first, plan.best_effort
+    assert isinstance(write, WriteStatus)
+    assert isinstance(resync, Send)
+    assert (resync.step, resync.messages[0].cause) == ("label_node", Cause.RESYNC)
+    assert write.status.conditions[Type.MAINTENANCE_SCHEDULED].message == (
+        "Compute Engine has announced maintenance, SCHEDULED, from 2026-11-20T10:00:00Z to "
+        f"2026-11-20T14:00:00Z, for at least 1 of 2 VMs: {A}. It stops them then: save checkpoints "
+        "before."
+    )
+
+
+def test_a_vm_of_others_announces_nothing() -> None:
+    given = announcing(PENDING, "")
+    foreign = {A: replace(vm(), maintenance=PENDING, is_member=False)}
+    assert decide(replace(given, instances=foreign), NOW).outcome == "Debounced"
+
+
+def test_a_resync_writes_changed_maintenance_before_it_labels_nodes() -> None:
+    vms = {name: replace(vm(name), maintenance=PENDING) for name in (A, B)}
+    given = on_resync(node(), node(B), known=COMPLETE, instances=vms)
+    plan = decide(given, NOW)
+    (write,) = plan.first
+    assert isinstance(write, WriteStatus)
+    condition = write.status.conditions[Type.MAINTENANCE_SCHEDULED]
+    assert f"for 2 of 2 VMs: {A}, {B}. " in condition.message
+    assert len(plan.each) == 2
+    assert decide(replace(given, status=write.status), NOW).first == ()
+
+
 @pytest.mark.parametrize(
     "trigger, known, after_s, is_within_debounce",
     [
@@ -326,6 +396,7 @@ OLD_LOSS = replace(
         ),
         pytest.param(RESYNC, LOSS_REPORTED, 0, False, id="a resync"),
         pytest.param(NODES_CHANGED, LOSS_REPORTED, 0, False, id="changed Nodes"),
+        pytest.param(ANNOUNCED, COMPLETE, 0, True, id="announced maintenance"),
     ],
 )
 def test_a_loss_within_ten_seconds_of_a_reported_loss_is_debounced(

@@ -136,6 +136,18 @@ def test_for_eight_minutes_each_run_triggers_the_steps_with_a_transient_error_an
     assert sorted(found, key=len) == runs
 
 
+def test_vms_with_maintenance_are_counted_once_more_within_a_minute_of_the_first_announcement() -> (
+    None
+):
+    status = known(Type.MIG_READY, Type.NODES_JOINED, Type.READY, resources=EXISTING)
+    announced = {Type.MAINTENANCE_SCHEDULED: Condition("True", "Pending", "", NOW, 1)}
+    status = replace(status, conditions={**status.conditions, **announced})
+    minutes = (NOW + timedelta(seconds=30, minutes=number) for number in range(-1, 59))
+    found = [find_due_steps(group(), status, at) for at in minutes]
+    assert found[:3] == [(), ("label_node",), ()]
+    assert len([one for one in found if one]) <= 2, "and by the hourly look"
+
+
 def test_a_run_publishes_in_the_order_of_a_slices_life_and_the_oldest_groups_first() -> None:
     """What comes first gets the rate quota."""
     groups = {
