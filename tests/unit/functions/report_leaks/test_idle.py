@@ -150,9 +150,10 @@ def test_the_write_has_the_whole_status_that_was_read() -> None:
     assert WriteIdle(write.group, write.known, None).describe().endswith("is used")
 
 
-def pod(chips: str = "4") -> dict[str, Any]:
+def pod(chips: str = "4", node_name: str = "a") -> dict[str, Any]:
     limits = {"resources": {"limits": {"google.com/tpu": chips}}}
-    return {"metadata": {"name": "a"}, "spec": {"containers": [limits]}, "status": {}}
+    spec = {"nodeName": node_name, "containers": [limits]}
+    return {"metadata": {"name": "a"}, "spec": spec, "status": {}}
 
 
 def tpu_node(name: str) -> dict[str, Any]:
@@ -161,11 +162,13 @@ def tpu_node(name: str) -> dict[str, Any]:
 
 LOOKS: dict[str, tuple[dict[str, Any], bool | None, list[str], tuple[str, ...]]] = {
     "its first Node is used": ({"a": [pod()]}, True, ["a"], ()),
-    "its last Node is used": ({"a": [pod("0")], "b": [], "c": [pod()]}, True, ["a", "b", "c"], ()),
+    "its last Node is used": (
+        {"a": [pod("0")], "b": [], "c": [pod(node_name="c")]}, True, ["a", "b", "c"], (),
+    ),
     "no Node is used": ({"a": [], "b": [], "c": []}, False, ["a", "b", "c"], ()),
     "its Pods may not be read": ({"a": CallError("list", 403, "x", "")}, None, ["a"], ("Pods",)),
     "there is no time": ({"a": [], "b": OutOfTimeError("late")}, None, ["a", "b"], ("Pods",)),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("case", LOOKS.values(), ids=LOOKS)
@@ -191,6 +194,28 @@ def test_the_nodes_of_a_slice_are_read_until_one_is_used(
     assert [one.is_used for one in observed.slices] == [is_used]
     assert (asked, observed.unseen) == (read, unseen)
     assert observe(leaks.work(**given)[0], with_use=False).slices == ()
+
+
+LARGE = [f"{number:04}" for number in range(2_304)]
+"""The Nodes of a slice of the largest size."""
+
+
+@pytest.mark.parametrize("used", [[], ["2303"], ["0000"], ["other"]])
+def test_the_use_of_a_slice_of_2304_hosts_takes_one_read_and_at_most_one_list(
+    used: list[str],
+) -> None:
+    work, reads = leaks.work(
+        list_named=([], ()),
+        list_groups=[raw(labels={RESOURCE_NAME_LABEL: RESOURCE})],
+        list_all_nodes=list(map(tpu_node, LARGE)),
+        list_pods_on=lambda name: [pod(node_name=name)] if name in used else [],
+        list_bound_pods=[pod(node_name=name) for name in ("x", *used)],
+    )
+    observed = observe(work)
+    is_used = not {*used}.isdisjoint(LARGE)
+    assert ([one.is_used for one in observed.slices], observed.unseen) == ([is_used], ())
+    lists = [] if used == ["0000"] else ["list_bound_pods"]
+    assert [call for call in reads.calls if "pods" in call] == ["list_pods_on", *lists]
 
 
 def test_without_time_no_further_slice_is_looked_at() -> None:
