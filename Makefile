@@ -21,7 +21,8 @@ endif
 .PHONY: help setup demo demo-workload demo-jobset demo-capacity recording local simulate test test-local test-real test-all test-cloud named-project explore planted mutants control-plane terraform-validate check format pages bench performance scale kubectl-tng release lock
 
 help: ## List the targets
-	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 20
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1 /' | awk '{ line = sprintf("%-19s", $$1); \
+	for (i = 2; i <= NF; i++) { if (length(line " " $$i) > 80) { print line; line = sprintf("%19s", "") } line = line " " $$i } print line }'
 
 setup: $(STAMP) ## Create the virtual environment .venv with all packages for contributors
 

@@ -1,28 +1,38 @@
 #!/usr/bin/env bash
-# Installs, upgrades or uninstalls tpu-functions for one cluster, or shows what would change.
+# Installs, upgrades or uninstalls tpu-functions for one cluster, or shows what
+# would change.
 #
-#   ./deploy.sh --dir DIR CLUSTER              install or upgrade; asks before it changes anything
-#   ./deploy.sh --dir DIR --dry-run CLUSTER    check everything and show the plan; change nothing
-#   ./deploy.sh --dir DIR --uninstall CLUSTER  delete the chart in the cluster, and say what remains on Google Cloud
+#   ./deploy.sh --dir DIR CLUSTER              install or upgrade, and ask before
+#   ./deploy.sh --dir DIR --dry-run CLUSTER    check everything and show the plan
+#   ./deploy.sh --dir DIR --uninstall CLUSTER  delete the chart in the cluster,
+#                                              say what remains on Google Cloud
 #   ./deploy.sh --dir DIR --destroy CLUSTER    delete everything
 #
-# The last two stop while TPUNodeGroups or node pools of JobSets exist, because nothing would delete their VMs.
+# The last two stop while TPUNodeGroups or node pools of JobSets exist, because
+# nothing would delete their VMs.
 #
-# You choose DIR, a folder outside of the release's, and the name CLUSTER, which may be omitted if DIR has one cluster;
-# the cluster is kubectl's current context. To upgrade, run the deploy.sh of the next release with the same DIR. A first
-# run writes the first two files, and ends:
+# You choose DIR, a folder outside of the release's, and the name CLUSTER, which
+# may be omitted if DIR has one cluster; the cluster is kubectl's current context.
+# To upgrade, run the deploy.sh of the next release with the same DIR. A first run
+# writes the first two files, and ends:
 #
 #   DIR/CLUSTER.tfvars         the settings
-#   DIR/backend.tf             where Terraform keeps its state, in a workspace CLUSTER: in a bucket, or in DIR
+#   DIR/backend.tf             where Terraform keeps its state, in a workspace
+#                              CLUSTER: in a bucket, or in DIR
 #   DIR/CLUSTER.yaml           your values of the chart, if any
-#   DIR/CLUSTER.deployed.yaml  the values that follow from the settings; each run writes them
+#   DIR/CLUSTER.deployed.yaml  the values that follow from the settings; each run
+#                              writes them
 #
-#   --images REPOSITORY:TAG  the images relay and inject-env, instead of the release's; in a clone, instead of those
-#                            that Cloud Build builds. By digest, one option each: REPOSITORY/relay@sha256:...,
+#   --images REPOSITORY:TAG  the images relay and inject-env, instead of the
+#                            release's; in a clone, instead of those that Cloud
+#                            Build builds. By digest, one option each:
+#                            REPOSITORY/relay@sha256:...,
 #                            REPOSITORY/inject-env@sha256:...
 #   --docker                 build and push them with docker
-#   --nodes-pull             the Nodes can pull from Artifact Registry (docs/install.md, Images)
-#   --restored               the cluster was restored or rebuilt: it may differ from what the state remembers
+#   --nodes-pull             the Nodes can pull from Artifact Registry
+#                            (docs/install.md, Images)
+#   --restored               the cluster was restored or rebuilt: it may differ
+#                            from what the state remembers
 #   --yes                    do not ask
 set -euo pipefail
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -56,3 +58,12 @@ def test_an_unknown_section_of_the_benchmark_is_rejected_before_the_first_run(
         "no section is called cold-starts; there are cold-start, reaction"
         in capsys.readouterr().err
     )
+
+
+@pytest.mark.parametrize("command", [["./deploy.sh", "--help"], ["make", "help"]])
+def test_the_help_fits_into_a_terminal_of_80_columns(command: list[str]) -> None:
+    done = subprocess.run(
+        command, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=True
+    )
+    assert len(done.stdout.splitlines()) > 20
+    assert [line for line in done.stdout.splitlines() if len(line) > 80] == []
