@@ -64,6 +64,8 @@ METRICS = {
 OF_THE_CLIENT = {"process_resident_memory_bytes"}
 OF_THE_SCRAPE = ("cluster", "$cluster")
 """A label that the scraping system adds, with the dashboard's variable: ``.*`` matches its absence."""
+OF_A_NAMESPACE = ("group", "$namespace/.*")
+"""The groups of the dashboard's variable: metrics of the relay have no names of objects."""
 OF_THE_FUNCTIONS = ("monitored_resource", "cloud_run_revision")
 """Without it, a log-based metric has no series: it may be one of several resources."""
 SELECTOR = re.compile(rf"((?:{LOG_BASED})?tpu_functions_\w+|process_\w+)(?:\{{([^}}]*)\}})?")
@@ -91,7 +93,7 @@ def test_a_query_names_existing_metrics_and_labels(query: str) -> None:
     for metric, matchers in found:
         assert metric in METRICS.keys() | OF_THE_CLIENT
         for label, _, values in matchers:
-            if (label, values) not in (OF_THE_SCRAPE, OF_THE_FUNCTIONS):
+            if (label, values) not in (OF_THE_SCRAPE, OF_THE_FUNCTIONS, OF_A_NAMESPACE):
                 assert label in METRICS[metric].labels
                 if metric not in dict(read_log_based()):
                     assert set(values.split("|")) <= set(LABELS[label])
@@ -131,7 +133,7 @@ def test_the_names_in_promql_are_those_of_googles_rules() -> None:
 
 
 def test_the_dashboard_shows_the_clusters_that_are_selected() -> None:
-    datasource, cluster = DASHBOARD["templating"]["list"]
+    datasource, cluster, _ = DASHBOARD["templating"]["list"]
     assert (datasource["name"], cluster["name"], cluster["allValue"]) == (
         "datasource", "cluster", ".*",
     )  # fmt: skip
@@ -141,6 +143,24 @@ def test_the_dashboard_shows_the_clusters_that_are_selected() -> None:
             for metric, matchers in found:
                 label, value = OF_THE_FUNCTIONS if metric.startswith(LOG_BASED) else OF_THE_SCRAPE
                 assert (label, "=" if label != "cluster" else "=~", value) in matchers
+
+
+def test_the_dashboard_shows_the_namespaces_that_are_selected_where_a_metric_names_a_group() -> (
+    None
+):
+    *_, namespace = DASHBOARD["templating"]["list"]
+    assert (namespace["name"], namespace["allValue"]) == ("namespace", ".*")
+    asked = re.fullmatch(r"label_values\((.*), (\w+)\)", namespace["query"])
+    assert asked is not None
+    ((metric, matchers),) = selectors(asked[1])
+    assert asked[2] in METRICS[metric].labels
+    assert matchers == [(OF_THE_FUNCTIONS[0], "=", OF_THE_FUNCTIONS[1])]
+    found = re.search(namespace["regex"][1:-1], "default/train")
+    assert found is not None
+    assert found[1] == "default"
+    for metric, matchers in [one for query in QUERIES.values() for one in selectors(query)]:
+        is_limited = (OF_A_NAMESPACE[0], "=~", OF_A_NAMESPACE[1]) in matchers
+        assert is_limited is (metric in METRICS and "group" in METRICS[metric].labels)
 
 
 def read_terraform_alerts() -> dict[str, tuple[str, str]]:
