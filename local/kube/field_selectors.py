@@ -36,6 +36,8 @@ def parse_field_selector(text: str, known: tuple[str, ...]) -> Callable[[Documen
 
 
 _FLAGS = frozenset({"spec.unschedulable", "spec.hostNetwork"})
+_SOURCE = "source"
+"""Of an Event: its component, in the old field or the new one."""
 
 
 def read_field(document: Document, path: str) -> str:
@@ -43,6 +45,9 @@ def read_field(document: Document, path: str) -> str:
     value: Any = document
     for name in path.split("."):
         value = value.get(name) if isinstance(value, Mapping) else None
+    if path == _SOURCE:
+        component = value.get("component") if isinstance(value, Mapping) else ""
+        return str(component or document.get("reportingComponent") or "")
     if isinstance(value, bool) or path in _FLAGS:
         return "true" if value else "false"
     return "" if value is None else str(value)

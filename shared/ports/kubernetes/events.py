@@ -47,9 +47,10 @@ class EventCalls(Transport):
         """The Events about an object."""
         return list(self._list(_EVENTS.within(namespace), fields=f"involvedObject.uid={uid}"))
 
-    def list_pod_events(self, namespace: str) -> list[dict[str, Any]]:
-        """The Events about the Pods of a namespace; of all, if it is empty."""
-        return list(self._list(_EVENTS.within(namespace), fields="involvedObject.kind=Pod"))
+    def list_pod_events(self, namespace: str, source: str) -> list[dict[str, Any]]:
+        """A component's Events about the Pods of a namespace; of all, if it is empty."""
+        fields = f"involvedObject.kind=Pod,source={source}"
+        return list(self._list(_EVENTS.within(namespace), fields=fields))
 
     def _create_event(self, about: Mapping[str, Any], event: Event, now: datetime) -> Target | None:
         """Write an Event. Returns an equal one, if it exists."""

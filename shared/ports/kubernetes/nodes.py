@@ -134,9 +134,9 @@ class NodeCalls(Transport):
             found = self._list(_NODES, f"{RESOURCE_NAME_LABEL}={resource_name}")
             return [parse_node(node) for node in found]
 
-    def list_all_nodes(self) -> Iterator[dict[str, Any]]:
-        """All Nodes of the cluster, page by page."""
-        return self._list(_NODES, is_paged=True)
+    def list_all_nodes(self, labels: str = "") -> Iterator[dict[str, Any]]:
+        """All Nodes of the cluster, or those with these labels, page by page."""
+        return self._list(_NODES, labels, is_paged=True)
 
     def find_node(self, name: str) -> Node | None:
         """The Node of that name, or ``None``."""

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from local.base.http import Response
+from local.base.http import Request, Response
 from local.cloud.simulation import PROJECT
 from replay import dependencies, text
 from replay.dependencies import Choice, open_dependencies
@@ -177,6 +178,9 @@ def test_get_lists_waiting_pods_and_classes(monkeypatch: pytest.MonkeyPatch) -> 
     admin("PATCH", f"{CLASSES}/v6e/status", status, **MERGE)
     listed = tool.json("get")
     assert listed["waiting"] == [{**row, "message": "The zone is full"}]
+    tool.calls.clear()
+    assert tool.json("get", "-A")["waiting"] == listed["waiting"]
+    assert [call for call in tool.calls if "events" in call] == [f"GET {EVENTS}"]
     of_class |= {"slices": "3", "chips": "12", "wait": "4m"}
     refused = f"{at['candidate']} has no 2x2 until 00:05 UTC (QuotaExceeded)"
     assert listed["classes"] == [{**of_class, "message": refused}]
@@ -220,6 +224,58 @@ def test_get_lists_node_pools_by_their_nodes() -> None:
     }
     assert tool.json("get", "-n", "research")["slices"] == []
     assert not [call for call in tool.calls if "nodePools" in call]
+    tool.harness.settings["admin"] = replace(tool.harness.settings["admin"], slice_provider="")
+    assert tool.json("get")["slices"] == [row]
+
+
+def make_pool_of_two() -> tuple[Tool, list[str]]:
+    """A node pool of two hosts, and the names of their Nodes; a Node beside it."""
+    tool = Tool(Harness(slices=SETTINGS[GKE]))
+    prepare(tool.harness)
+    post(tool.harness, "2x4")
+    until(tool.harness, lambda: phases(tool.harness) == ["Running"] * 2)
+    names = sorted(helpers.nodes(tool.harness))
+    beside = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "beside"}}
+    tool.harness.simulation.admin("POST", "/api/v1/nodes", beside)
+    return tool, names
+
+
+def test_a_node_pool_is_not_ready_until_all_hosts_have_a_ready_node() -> None:
+    tool, names = make_pool_of_two()
+    fields = ("ready", "reason", "nodes", "chips", "message")
+    (row,) = tool.json("get")["slices"]
+    assert [row[key] for key in fields] == ["True", "NodePool", "2/2", "8/8", ""]
+    tool.harness.simulation.admin("DELETE", f"/api/v1/nodes/{names[0]}")
+    (row,) = tool.json("get")["slices"]
+    lost = "1 host of 2 without a Node"
+    assert [row[key] for key in fields] == ["False", "NodesNotReady", "1/2", "4/8", lost]
+
+
+@pytest.mark.parametrize("topology, nodes", [("", "1/1"), ("4", "1/1"), ("1x1", "1/1")])
+def test_without_a_topology_the_hosts_of_a_node_pool_are_its_nodes(
+    topology: str, nodes: str
+) -> None:
+    tool, names = make_pool_of_two()
+    admin = tool.harness.simulation.admin
+    admin("DELETE", f"/api/v1/nodes/{names[0]}")
+    labels = {"cloud.google.com/gke-tpu-topology": topology}
+    admin("PATCH", f"/api/v1/nodes/{names[1]}", {"metadata": {"labels": labels}}, **MERGE)
+    assert [row["nodes"] for row in tool.json("get")["slices"]] == [nodes]
+
+
+def test_only_the_nodes_of_node_pools_of_workloads_are_read() -> None:
+    tool, names = make_pool_of_two()
+    read: list[str] = []
+
+    def note(_step: str, request: Request, server: Callable[[Request], Response]) -> Response:
+        answer = server(request)
+        if request.path == "/api/v1/nodes":
+            read.extend(one["metadata"]["name"] for one in json.loads(answer.body)["items"])
+        return answer
+
+    tool.harness.hooks.around = note
+    tool.run("get", "-A")
+    assert read == names
 
 
 @pytest.mark.parametrize(
@@ -239,14 +295,40 @@ def test_a_page_is_an_address_where_there_are_no_pages(
     assert text.link("docs/a.md#b") == shown
 
 
-def test_get_lists_what_the_user_may_list() -> None:
-    tool = make_tool_with_class()
-    tool.harness.apply(training())
+def forbid(tool: Tool, *paths: str) -> None:
     denied = {"kind": "Status", "status": "Failure", "reason": "Forbidden", "message": "may not"}
-    paths = ("/api/v1/namespaces/default/pods", "/apis/tpu-functions.dev/v1alpha1/tpusliceclasses")
     tool.harness.hooks.instead = lambda _, call: (
         Response.of_json(denied, 403) if call.startswith(tuple(f"GET {p}" for p in paths)) else None
     )
+
+
+@pytest.mark.parametrize(
+    "path, slices",
+    [
+        ("/apis/tpu.google.com/v1alpha1/namespaces/default/tpunodegroups", None),
+        ("/api/v1/nodes", ["training"]),
+    ],
+)
+def test_get_lists_what_waits_if_slices_may_not_be_listed(
+    path: str, slices: list[str] | None
+) -> None:
+    tool = make_tool_with_class()
+    tool.harness.settings["admin"] = replace(tool.harness.settings["admin"], slice_provider="")
+    tool.harness.apply(training())
+    forbid(tool, path)
+    result = tool.run("get", "-o", "json")
+    listed = json.loads(result.stdout)
+    assert listed["slices"] == slices or [one["slice"] for one in listed["slices"]] == slices
+    assert (len(listed["waiting"]), len(listed["classes"])) == (1, 1)
+    assert f"slices: the call `GET {path}` to the cluster failed: 403" in result.stderr
+    assert result.exit_code == 1
+
+
+def test_get_lists_what_the_user_may_list() -> None:
+    tool = make_tool_with_class()
+    tool.harness.apply(training())
+    paths = ("/api/v1/namespaces/default/pods", "/apis/tpu-functions.dev/v1alpha1/tpusliceclasses")
+    forbid(tool, *paths)
     result = tool.run("get")
     assert (result.exit_code, result.stdout.split()[8:10]) == (1, ["default", "training"])
     more = "docs/reference/replay.md#what-it-needs lists the permissions of each verb."

@@ -66,6 +66,13 @@ SELECTORS = (
         get(f"{EVENTS}?fieldSelector=involvedObject.name%3Dw,reason!%3DGrown").has({"items.0": ABSENT}),
         patch(f"{EVENTS}/e", {"count": 2}).has({"count": 2}),
     ),
+    case(
+        "events can be selected by their source, in its old or its new field",
+        post(EVENTS, {"metadata": {"name": "old"}, "involvedObject": {"kind": "Widget", "namespace": "{ns}"}, "source": {"component": "grower"}}),
+        post(EVENTS, {"metadata": {"name": "new"}, "involvedObject": {"kind": "Widget", "namespace": "{ns}"}, "reportingComponent": "grower"}),
+        post(EVENTS, {"metadata": {"name": "none"}, "involvedObject": {"kind": "Widget", "namespace": "{ns}"}}),
+        get(f"{EVENTS}?fieldSelector=involvedObject.kind%3DWidget,source%3Dgrower").has({"items.0.metadata.name": "new", "items.1.metadata.name": "old", "items.2": ABSENT}),
+    ),
     case("secrets can be selected by type", post(SECRETS, {"metadata": {"name": "s"}, "type": "t/x"}), get(f"{SECRETS}?fieldSelector=type%3Dt/x").has({"items.0.metadata.name": "s"})),
     case("a field selector by another field is a BadRequest", get(f"{MAPS}?fieldSelector=data.k%3Dv").gives(400, reason="BadRequest")),
     case(
