@@ -4,6 +4,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import IO, Annotated, Any
 
@@ -471,7 +472,7 @@ def serve_page(
 ) -> None:
     """Serve a live page on 127.0.0.1 until Ctrl-C: all slices with state, chips and reason; the life of
     each, message by message; what waits for capacity, and which candidates were tried; dead letters and
-    leaks. It changes nothing, and reads only while a tab shows it.
+    leaks. It changes nothing, and reads only while a tab shows it. With -n, it lists one namespace.
 
     Whoever knows the printed address can read the page: it has a secret, which is new at each start.
     The page loads nothing from the network. On another machine, forward the port by ssh -L.
@@ -485,13 +486,14 @@ def serve_page(
     from replay.web.server import LOOPBACK, PageServer
     from replay.web.subjects import PageSubjects
 
-    deps = commands.get_dependencies(ctx, needs_settings=False)
+    open_again = partial(commands.get_dependencies, ctx, needs_settings=False)
+    deps = open_again()
     context = find_context(deps.connection.access)
-    if context and "context" not in ctx.meta:  # the page stays with it when kubectl's changes
+    if context:  # the page stays with it when kubectl's changes
         ctx.meta["context"] = context
-        deps = commands.get_dependencies(ctx, needs_settings=False)
+    subjects = PageSubjects(open_again, ctx.meta.get("namespace", ""), price, context)
     try:
-        server = PageServer(port, Hub(PageSubjects(deps, price, context).open, deps.now))
+        server = PageServer(port, Hub(subjects.open, deps.now))
     except OSError as error:
         problem = f"{LOOPBACK}:{port} cannot be used: {error.strerror}; 0 takes any free port"
         raise typer.BadParameter(problem, param_hint="--port") from error

@@ -39,6 +39,8 @@ TOOL_SETTINGS = "ConfigMap tpu-functions/kubectl-tng"
 _OF_SERVER = "CLUSTER_"
 _OF_THIS_MACHINE = (_OF_SERVER, "KUBECONFIG", "COMPUTE_ENDPOINT", "CONTAINER_ENDPOINT")
 """How variables begin that are not taken from the cluster: who writes them would choose who is asked."""
+_CREDENTIALS = ("GOOGLE_APPLICATION_CREDENTIALS", "GCE_METADATA_HOST", "COMPUTE_ENDPOINT")
+"""Variables with which there may be Google credentials, or none are needed."""
 PublishData = Callable[[str, bytes, Mapping[str, str]], str]
 """Publishes data and attributes to a step's topic; returns the message's id, raises `CallError`."""
 
@@ -157,7 +159,7 @@ def _find_missing_credentials(environment: Mapping[str, str]) -> str:
     """Why there are no Google credentials here, without the imports of google-auth's search for them."""
     from google.auth import _cloud_sdk
 
-    if any(map(environment.get, ("GOOGLE_APPLICATION_CREDENTIALS", "COMPUTE_ENDPOINT"))):
+    if any(map(environment.get, _CREDENTIALS)):
         return ""
     on_google = "/sys/class/dmi/id/product_name"
     with suppress(OSError):

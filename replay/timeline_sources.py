@@ -105,7 +105,7 @@ def build_timeline(
     if group is None and request.uid and uid not in lives:
         raise ReplayError(f"Cloud Logging has no line about a group {request.key} of uid {uid}")
     if others := [f"{one} (until {at})" for one, at in lives.items() if one != uid]:
-        say(f"This is {uid}. Other groups had this name: {', '.join(others)}; --uid shows one.")
+        note(f"This is {uid}. Other groups had this name: {', '.join(others)}; --uid shows one.")
     name = resource_name(cluster_id, request.name, uid) if uid else ""
     about = (one for one in entries if _is_about(one, name, uid) or _is_try(one, request))
     own = list(_merge_requests(about, request.name))

@@ -10,10 +10,8 @@ from pathlib import Path
 from typing import Any
 
 
-def find_folder(bundle: Any) -> Path:
+def find_folder(bundle: Any, cache: Path) -> Path:
     """The folder with the file's content, which is unpacked if it is not there. Raises `OSError`."""
-    default = os.path.join(os.path.expanduser("~"), ".cache")
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or default, "kubectl-tng")
     folder = cache / str(bundle.get_data("folder"), "ascii")
     if folder.is_dir():
         return folder
@@ -33,13 +31,15 @@ def find_folder(bundle: Any) -> Path:
 
 
 if __name__ == "__main__":
+    default = os.path.join(os.path.expanduser("~"), ".cache")
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or default, "kubectl-tng")
     try:
-        sys.path.insert(0, str(find_folder(globals()["__loader__"])))
+        sys.path.insert(0, str(find_folder(globals()["__loader__"], cache)))
     except KeyboardInterrupt:
         sys.exit(130)
     except OSError as error:
         sys.exit(
-            f"Error: kubectl tng cannot unpack itself into {error.filename}: {error.strerror}. "
+            f"Error: kubectl tng cannot unpack itself into {cache}: {error.strerror}. "
             "Set XDG_CACHE_HOME to a folder that can be written."
         )
     from replay.__main__ import run_plugin

@@ -1,6 +1,7 @@
 """Reads what open tabs look at, a thread a source, and keeps the last answer for all of them."""
 
 import time
+import traceback
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,9 +16,10 @@ from shared.base.timestamps import render_time
 SHARE = 4
 """A pause is at least so many times as long as the read before it: slow APIs are read less often."""
 HEARTBEAT_S = 5.0
-"""Something is sent this often, which shows whether a tab is still there."""
+"""Something is sent this often: a tab that has gone is noticed, and a tab notices a tool that has."""
 MAX_KEPT = 16
 """Sources that nobody looks at and whose answers are kept."""
+_BUG = "This is a bug of the tool; its terminal shows more."
 
 
 @dataclass(frozen=True)
@@ -71,9 +73,10 @@ class Hub:
 
     @contextmanager
     def _looking(self, names: tuple[str, ...]) -> Iterator[list[_Source]]:
+        sources: list[_Source] = []
         with self._changed:
-            sources = [one for one in map(self._find, names) if one is not None]
-            for one in sources:
+            for one in filter(None, map(self._find, names)):  # each runs before the next is found
+                sources.append(one)
                 one.watchers += 1
                 if not one.is_running:
                     one.is_running = True
@@ -94,28 +97,28 @@ class Hub:
             if subject is None:
                 return None
             left = [key for key, one in self._sources.items() if not one.is_running]
-            for key in left[: max(0, len(self._sources) - MAX_KEPT)]:
+            for key in left[:-MAX_KEPT]:
                 del self._sources[key]
             self._sources[name] = _Source(name, subject)
         return self._sources[name]
 
     def _run(self, source: _Source) -> None:
         """Read while somebody looks."""
-        subject, is_foreseen = source.subject, True
-        try:
-            while self._wait(source):
-                began, is_foreseen = time.monotonic(), False
-                try:
-                    for sections in subject.read():
-                        self._publish(source, sections)
-                    self._publish(source, {subject.error: None})
-                except FORESEEN as error:
-                    self._publish_error(source, in_plain_words(error))
-                ended, is_foreseen = time.monotonic(), True
-                source.next_at = ended + max(subject.every_s, SHARE * (ended - began))
-        finally:
-            if not is_foreseen:  # the thread ends with its traceback on stderr
-                self._publish_error(source, "This is a bug of the tool; its terminal shows more.")
+        subject = source.subject
+        while self._wait(source):
+            began = time.monotonic()
+            try:
+                for sections in subject.read():
+                    self._publish(source, sections)
+                self._publish(source, {subject.error: None})
+            except FORESEEN as error:
+                self._publish_error(source, in_plain_words(error))
+            except Exception:  # noqa: BLE001 - a bug of one read, which the next may not have
+                if (source.sections.get(subject.error) or {}).get("words") != _BUG:
+                    traceback.print_exc()
+                self._publish_error(source, _BUG)
+            ended = time.monotonic()
+            source.next_at = ended + max(subject.every_s, SHARE * (ended - began))
 
     def _wait(self, source: _Source) -> bool:
         """Wait until the next read; false if nobody looks any more."""

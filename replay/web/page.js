@@ -1,12 +1,14 @@
 // Shows the sections that the server sends. Text from outside is set as text; only the timeline's chart
 // and rows are HTML, which the tool has rendered and escaped.
 
+const SILENT_MS = 15000; // the tool sends something every 5 seconds
 const CHUNK = 100; // lines of a table: the browser lays out only the tables in sight
 const SIGNS = { ready: "●", progress: "◐", trouble: "▲", deleting: "✕", waiting: "○" };
 const NONE = { slices: "There are no slices.", waiting: "Nothing waits for a slice.", classes: "There are no classes." };
+const LISTS = Object.keys(NONE);
 const ROLES = { table: "table", tbody: "rowgroup", tr: "row", td: "cell" };
 const find = (id) => document.getElementById(id);
-let sections = {}, stream, view, lostSince, lines = [];
+let sections = {}, stream, view, heardAt, lostSince, lines = [];
 
 function make(tag, attributes = {}, ...children) {
   const one = document.createElement(tag), role = ROLES[tag];
@@ -16,7 +18,13 @@ function make(tag, attributes = {}, ...children) {
   return one;
 }
 
-const show = (id, ...children) => find(id).replaceChildren(...children);
+// What has not changed stays: focus, selection, and what a screen reader has read out.
+function show(id, ...children) {
+  const place = find(id), next = make("div", {}, ...children);
+  if (place.innerHTML !== next.innerHTML) place.replaceChildren(...next.childNodes);
+}
+
+const notices = (texts) => texts.filter(Boolean).map((text) => make("p", { class: "notice" }, text));
 const paragraphs = (texts) => texts.map((text) => make("p", {}, ...(text.startsWith("More: http")
   ? ["More: ", make("a", { href: text.slice(6), target: "_blank", rel: "noreferrer" }, text.slice(6))] : [text])));
 const time = (text) => `${text.slice(11, 19)} UTC`;
@@ -63,35 +71,45 @@ function updateList(id, { head, rows, error }) {
   if (focused?.startsWith("#/") && document.activeElement === document.body) place.querySelector(`a[href="${CSS.escape(focused)}"]`)?.focus();
 }
 
+function makeButton(words, target) {
+  const button = make("button", { type: "button" }, make("b"), ` ${words}`);
+  button.onclick = () => find(target).scrollIntoView();
+  return button;
+}
+
 function updateSummary({ slices, ready, waiting, chips, idle, cost }) {
   const items = [
     [`${ready}/${slices}`, "slices Ready", "h-slices", ready < slices],
     [`${chips[0]}/${chips[1]}`, "chips running", "h-slices"],
-    ...(cost === null ? [] : [[cost, "an hour", "h-slices"]]),
-    ...(idle ? [[idle, "chips idle", "h-slices", true]] : []),
+    [cost, "an hour", "h-slices"],
+    [idle || null, "chips idle", "h-slices", true],
     [waiting, "waiting", "h-waiting", waiting],
-    [sections.deadLetters?.length ?? "…", "dead letters", "h-rest", sections.deadLetters?.length],
-    [sections.leaks?.length ?? "…", "leaks", "h-rest", sections.leaks?.length],
+    [sections.deadLetters?.length ?? "…", "dead letters", "h-deadLetters", sections.deadLetters?.length],
+    [sections.leaks?.length ?? "…", "leaks", "h-leaks", sections.leaks?.length],
   ];
-  show("summary", ...items.map(([number, words, target, isOpen]) => {
-    const link = make("button", { type: "button", "data-open": isOpen ? "yes" : "" }, make("b", {}, String(number)), ` ${words}`);
-    link.onclick = () => find(target).scrollIntoView();
-    return make("li", {}, link);
-  }));
+  items.forEach(([number, words, target, isOpen], at) => {
+    const place = find("summary"), one = place.children[at] ?? place.appendChild(make("li", {}, makeButton(words, target)));
+    one.hidden = number === null;
+    one.firstChild.toggleAttribute("data-open", Boolean(isOpen));
+    one.querySelector("b").textContent = number;
+  });
   const open = slices - ready, name = view ? find("title").textContent : open ? `▲ ${open} not Ready` : "";
   document.title = [name, "TPU slices", sections.context].filter(Boolean).join(" · ");
 }
 
 function updateRest() {
-  const { deadLetters, leaks, leaksUnseen, restReadAt, restError } = sections;
-  find("restReadAt").textContent = restReadAt ? `read at ${time(restReadAt)}, every 5 minutes` : "";
-  show("restError", ...(restError ? [make("p", { class: "notice" }, restError.words)] : []));
+  const { deadLetters, leaks, leaksUnseen } = sections;
+  for (const id of ["deadLetters", "leaks"]) {
+    const at = sections[`${id}ReadAt`], error = sections[`${id}Error`];
+    find(`${id}ReadAt`).textContent = at ? `read at ${time(at)}, every 5 minutes` : "";
+    show(`${id}Error`, ...notices([error && `Not read since ${time(error.since)}. ${error.words}`]));
+  }
   const items = (deadLetters ?? []).map((one) => make("li", {},
     make("b", {}, `${one.step} `), `${one.about || one.id} ${one.cause} `, make("span", { class: "soft" }, one.reason)));
   const hint = make("p", { class: "soft" }, "kubectl tng dead-letters --help: replay or drop them.");
   show("deadLetters", ...(deadLetters ? items.length ? [make("ul", {}, ...items), hint] : paragraphs(["There are no dead letters."]) : []));
   const found = (leaks ?? []).flatMap((one) => [make("p", {}, one.message), make("pre", {}, one.commands.join("\n"))]);
-  show("leaks", ...(leaks && !found.length ? paragraphs(["No leaked slice was found."]) : found), ...(leaksUnseen ? [make("p", { class: "notice" }, leaksUnseen)] : []));
+  show("leaks", ...(leaks && !found.length && !leaksUnseen ? paragraphs(["No leaked slice was found."]) : found), ...notices([leaksUnseen]));
 }
 
 function updateErrors() {
@@ -99,9 +117,9 @@ function updateErrors() {
   if (lostSince) shown.push(`No connection to the tool since ${lostSince}. The page connects again by itself; if the tool has ended, start it again and open the address that it prints.`);
   if (clusterError) shown.push(`The cluster has not been read since ${time(clusterError.since)}; what is shown is older. ${clusterError.words}`);
   if (viewError) shown.push(`This has not been read since ${time(viewError.since)}. ${viewError.words}`);
-  if (lifeError) shown.push(lifeError);
   if (timelineError) shown.push(`The timeline cannot be read: ${timelineError}`);
-  show("errors", ...shown.map((text) => make("p", { class: "notice" }, text)));
+  const ofLists = LISTS.map((id) => sections[id]?.rows.length && sections[id].error); // without rows, it is in their place
+  show("errors", ...notices([...shown, lifeError, ...ofLists]));
 }
 
 // A table of cells under the summary of a view: conditions or candidates.
@@ -109,8 +127,8 @@ const makeCells = (head, rows) => rows.length
   ? [makeTable(head, rows.map((cells) => makeRow({ cells: cells.slice(0, -1), words: cells.at(-1), column: 0 }, head)))] : [];
 
 function updateView() {
-  const { life, pod, timeline } = sections;
-  if (life === null) {
+  const { life, pod, timeline, viewError } = sections;
+  if (life === null || (viewError && !life && !pod)) {
     show("summaryOf");
     show("table");
   } else if (life) {
@@ -157,12 +175,12 @@ function replaceLines(from, added) {
 
 function update(changes) {
   Object.assign(sections, changes);
-  for (const id of ["slices", "waiting", "classes"]) if (changes[id]) updateList(id, changes[id]);
+  for (const id of LISTS) if (changes[id]) updateList(id, changes[id]);
   if (changes.slices || changes.waiting || changes.classes) filter();
   if (changes.context) find("context").textContent = changes.context;
   if (sections.summary) updateSummary(sections.summary);
-  if ("deadLetters" in changes || "leaks" in changes || "restError" in changes) updateRest();
-  if ("life" in changes || changes.pod || changes.timeline) updateView();
+  if (Object.keys(changes).some((key) => /^(deadLetters|leaks)/.test(key))) updateRest();
+  if ("life" in changes || changes.pod || changes.timeline || changes.viewError) updateView();
   if (changes.legend) find("legend").innerHTML = changes.legend;
   if (changes.chart) find("chart").innerHTML = changes.chart;
   if (changes.lines) updateLines(changes.lines);
@@ -172,25 +190,41 @@ function update(changes) {
 
 function updateLive() {
   const is = lostSince ? "No connection" : sections.clusterError ? "Cluster not read" : sections.readAt ? "Live" : "Reading";
+  const [status, at] = find("live").children;
   find("live").dataset.is = is;
-  const text = sections.readAt && is !== "Reading" ? `${is} · read at ${time(sections.readAt)}` : is;
-  if (find("live").textContent !== text) find("live").textContent = text;
+  if (status.textContent !== is) status.textContent = is; // it is read out
+  at.textContent = sections.readAt && is !== "Reading" ? `· read at ${time(sections.readAt)}` : "";
+}
+
+function lose() {
+  lostSince ??= new Date(heardAt).toISOString().slice(11, 19) + " UTC";
+  updateErrors();
+  updateLive();
 }
 
 function open() {
   stream?.close();
   stream = undefined;
   if (document.hidden) return; // nothing is read while nobody looks
+  heardAt = Date.now();
   stream = new EventSource(`events?view=${encodeURIComponent(view)}`);
-  stream.onopen = () => { lostSince = undefined; };
-  stream.onmessage = (event) => update(JSON.parse(event.data));
+  stream.onmessage = (event) => {
+    heardAt = Date.now();
+    lostSince = undefined;
+    update(JSON.parse(event.data));
+  };
   stream.onerror = () => {
-    lostSince ??= new Date().toISOString().slice(11, 19) + " UTC";
     if (stream.readyState === EventSource.CLOSED) setTimeout(open, 3000);
-    updateErrors();
-    updateLive();
+    lose();
   };
 }
+
+// A tool that has been stopped, or a tunnel that is stuck, closes nothing.
+setInterval(() => {
+  if (!stream || Date.now() - heardAt < SILENT_MS) return;
+  lose();
+  open();
+}, 1000);
 
 function navigate() {
   const before = view;

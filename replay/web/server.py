@@ -6,16 +6,18 @@ another origin is refused by Host and Origin, also if its name resolves to this 
 
 import json
 import secrets
+import sys
 from contextlib import closing
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import BoundedSemaphore
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from replay import timeline_html
 from replay.web.hub import Hub
-from replay.web.subjects import OVERVIEW, REST
+from replay.web.subjects import ALWAYS
 
 LOOPBACK = "127.0.0.1"
 NAMES = (LOOPBACK, "localhost")
@@ -58,6 +60,11 @@ class PageServer(ThreadingHTTPServer):
         """The address of the page. Who knows it can read the page."""
         return f"http://{LOOPBACK}:{self.server_port}/{self.secret}/"
 
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Print the traceback of a bug; a client that has gone is none."""
+        if not isinstance(sys.exception(), OSError):
+            super().handle_error(request, client_address)
+
 
 class _Handler(BaseHTTPRequestHandler):
     server: PageServer
@@ -96,11 +103,10 @@ class _Handler(BaseHTTPRequestHandler):
             return
         try:
             self._begin(HTTPStatus.OK, "text/event-stream")
-            with closing(self.server.hub.watch(OVERVIEW, REST, view)) as changes:
+            with closing(self.server.hub.watch(*ALWAYS, view)) as changes:
                 for sections in changes:
                     data = json.dumps(sections, separators=(",", ":"))
-                    text = f"data: {data}\n\n" if sections else ":\n\n"
-                    self.wfile.write(text.encode())
+                    self.wfile.write(f"data: {data}\n\n".encode())
         except OSError:
             return  # the tab is closed, or does not read
         finally:

@@ -1,8 +1,9 @@
 """What the page reads: the queries of `get`, `explain`, `timeline`, `dead-letters list` and `leaks`."""
 
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Callable, Iterator, Sequence, Set
 from datetime import datetime, timedelta
 from functools import partial
+from threading import Lock
 from typing import Any
 
 from functions.report_leaks.decide import render_unseen
@@ -18,72 +19,119 @@ from replay.timeline_sources import TimelineRequest, build_timeline
 from replay.timeline_text import render_summary
 from replay.web.hub import PageSubject
 from replay.web.state import Lines, Sections, build_overview
+from shared.base.fields import count
 from shared.base.names import is_dns_label, is_dns_subdomain
 from shared.base.timestamps import render_time
 
-OVERVIEW, REST = "overview", "rest"
+ALWAYS = (OVERVIEW, DEAD_LETTERS, LEAKS) = "overview", "dead-letters", "leaks"
+"""The subjects that each tab shows."""
 OVERVIEW_S, LIFE_S, POD_S, EXPLAIN_S = 3.0, 5.0, 10.0, 30.0
 REST_S = 300.0
 """A list of dead letters leases them, so that no other client receives them meanwhile."""
+OPENED_FOR = timedelta(minutes=1)
+"""The dependencies are opened again after this time: credentials and settings may have come."""
 LATE = timedelta(minutes=2)
 """Cloud Logging may show an entry so long after its time."""
 
 
 class PageSubjects:
-    """The subjects of an installation. ``price``: of a chip-hour. ``context``: the cluster's name."""
+    """The subjects of an installation. ``namespace``: of the slices and Pods in the overview, or empty.
+    ``price``: of a chip-hour. ``context``: the cluster's name."""
 
-    def __init__(self, deps: Dependencies, price: float | None = None, context: str = "") -> None:
-        self._deps = deps
+    def __init__(
+        self,
+        open_dependencies: Callable[[], Dependencies],
+        namespace: str = "",
+        price: float | None = None,
+        context: str = "",
+    ) -> None:
+        self._open_dependencies = open_dependencies
+        self._namespace = namespace
         self._price = price
-        self._context = context
+        self._context = " · ".join(filter(None, (context, namespace)))
+        self._lock = Lock()
+        self._deps = open_dependencies()
+        self._opened = self._deps.now()
 
     def open(self, name: str) -> PageSubject | None:
-        """The subject of a name: `OVERVIEW`, `REST`, slice/NAMESPACE/NAME or pod/NAMESPACE/NAME."""
+        """The subject of a name: one of `ALWAYS`, slice/NAMESPACE/NAME or pod/NAMESPACE/NAME. Of another
+        name it has an error; of an empty one, there is none."""
         if name == OVERVIEW:
             return PageSubject(self._read_overview, OVERVIEW_S, "clusterError")
-        if name == REST:
-            return PageSubject(self._read_rest, REST_S, "restError")
+        if name == DEAD_LETTERS:
+            return PageSubject(self._read_dead_letters, REST_S, "deadLettersError")
+        if name == LEAKS:
+            return PageSubject(self._read_leaks, REST_S, "leaksError")
         kind, _, key = name.partition("/")
         namespace, _, own = key.partition("/")
-        if not (is_dns_label(namespace) and is_dns_subdomain(own)):
-            return None
-        if kind == "slice":
-            return PageSubject(
-                Life(self._deps, namespace, own, self._price).read, LIFE_S, "viewError"
-            )
-        read = partial(self._read_pod, namespace, own)
-        return PageSubject(read, POD_S, "viewError") if kind == "pod" else None
+        is_valid = is_dns_label(namespace) and is_dns_subdomain(own)
+        if kind == "slice" and is_valid:
+            life = Life(self._get_dependencies, namespace, own, self._price)
+            return PageSubject(life.read, LIFE_S, "viewError")
+        if kind == "pod" and is_valid:
+            return PageSubject(partial(self._read_pod, namespace, own), POD_S, "viewError")
+        return PageSubject(partial(_refuse, name), REST_S, "viewError") if name else None
+
+    def _get_dependencies(self) -> Dependencies:
+        with self._lock:
+            now = self._deps.now()
+            if now - self._opened >= OPENED_FOR:
+                self._deps, self._opened = self._open_dependencies(), now
+            return self._deps
+
+    def _get_google(self) -> Dependencies:
+        """The dependencies with Google's APIs. Raises `ReplayError`."""
+        deps = self._get_dependencies()
+        if deps.unread:
+            raise ReplayError(deps.unread)
+        return deps
 
     def _read_overview(self) -> Iterator[Sections]:
         yield {"context": self._context}
-        yield build_overview(list(list_tables(self._deps, "")), self._price, self._deps.now())
+        deps = self._get_dependencies()
+        yield build_overview(list(list_tables(deps, self._namespace)), self._price, deps.now())
 
-    def _read_rest(self) -> Iterator[Sections]:
-        """Dead letters and leaked slices."""
-        deps = self._deps
-        yield {"restReadAt": render_time(deps.now())}
-        if deps.unread:
-            raise ReplayError(deps.unread)
+    def _read_dead_letters(self) -> Iterator[Sections]:
+        deps = self._get_google()
         rules = ReplayRules(None, deps.settings.topic_prefix, deps.now())
         with leased(deps.subscriptions, rules, lambda _: None) as found:
             letters = [dead_letters.to_document(one) for one in found.letters]
-        yield {"deadLetters": letters}
+        yield {"deadLetters": letters, "deadLettersReadAt": render_time(deps.now())}
+
+    def _read_leaks(self) -> Iterator[Sections]:
+        """Leaked slices and Nodes, and in ``leaksUnseen`` what may be leaked."""
+        deps = self._get_google()
         observed = leaks.observe_leaks(deps)
-        unseen = observed.unseen and render_unseen(observed, map(in_plain_words, observed.failures))
         described = leaks.describe_leaks(observed)
-        found_leaks = [{"message": words, "commands": lines} for words, lines in described]
-        yield {"leaks": found_leaks, "leaksUnseen": unseen or ""}
+        unseen = [f"{count(observed.left, 'slice')} more may be leaked."] if observed.left else []
+        if observed.unseen:
+            unseen.append(render_unseen(observed, map(in_plain_words, observed.failures)))
+        yield {
+            "leaks": [{"message": words, "commands": lines} for words, lines in described],
+            "leaksUnseen": " ".join(unseen),
+            "leaksReadAt": render_time(deps.now()),
+        }
 
     def _read_pod(self, namespace: str, name: str) -> Iterator[Sections]:
-        explanation = explain_unit.explain_pod(self._deps, namespace, name)
+        explanation = explain_unit.explain_pod(self._get_dependencies(), namespace, name)
         yield {"pod": explain_unit.to_document(explanation)}
+
+
+def _refuse(name: str) -> Iterator[Sections]:
+    raise ReplayError(f"{name!r} names neither a slice nor a Pod; the first page lists them")
 
 
 class Life:
     """The life of one slice. Entries of its log are kept, and only later ones are read."""
 
-    def __init__(self, deps: Dependencies, namespace: str, name: str, price: float | None) -> None:
-        self._deps, self._namespace, self._name = deps, namespace, name
+    def __init__(
+        self,
+        get_dependencies: Callable[[], Dependencies],
+        namespace: str,
+        name: str,
+        price: float | None,
+    ) -> None:
+        self._get_dependencies, self._namespace, self._name = get_dependencies, namespace, name
         self._price = price
         self._version = ""
         self._explained_at: datetime | None = None
@@ -92,7 +140,8 @@ class Life:
 
     def read(self) -> Iterator[Sections]:
         """Why it is not Ready, then its timeline. Either may fail, and the other is shown."""
-        deps, now = self._deps, self._deps.now()
+        deps = self._get_dependencies()
+        now = deps.now()
         raw = deps.open_cluster().find_group(self._namespace, self._name) or {"metadata": {}}
         version = raw["metadata"].get("resourceVersion", "")
         is_old = self._explained_at is None or now - self._explained_at >= timedelta(
@@ -101,7 +150,7 @@ class Life:
         if is_old or version != self._version:
             self._version, self._explained_at = version, now
             try:
-                yield {"life": self._explain(), "lifeError": ""}
+                yield {"life": self._explain(deps), "lifeError": ""}
             except FORESEEN as error:
                 yield {"life": None, "lifeError": in_plain_words(error)}
         if deps.unread:
@@ -123,8 +172,8 @@ class Life:
             "lines": Lines(timeline_html.render_rows(timeline)),
         }
 
-    def _explain(self) -> dict[str, Any]:
-        found = explain.explain(self._deps, self._namespace, self._name)
+    def _explain(self, deps: Dependencies) -> dict[str, Any]:
+        found = explain.explain(deps, self._namespace, self._name)
         summary = [text for text in explain.summarize(found) if text]
         rows = list_conditions(found, " ".join(summary))
         return {"summary": summary, "conditions": [[*cells, *words] for cells, words in rows]}
@@ -141,6 +190,8 @@ class Life:
         asked = f"{times}\n{query}"
         for page in read_pages(deps.logs, projects, asked, deps.sleep, deps.monotonic):
             for entry in page.entries:
-                self._entries[str(entry.get("timestamp")), str(entry.get("insertId"))] = entry
+                # Without the Z, a time is before those with more digits: some have no fraction.
+                timestamp = str(entry.get("timestamp")).rstrip("Z")
+                self._entries[timestamp, str(entry.get("insertId"))] = entry
         self._read_until = until
         return [self._entries[key] for key in sorted(self._entries)]

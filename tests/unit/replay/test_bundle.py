@@ -198,3 +198,21 @@ def test_a_home_that_cannot_be_written_is_a_sentence(program: Path, tmp_path: Pa
         f"Error: kubectl tng cannot unpack itself into {tmp_path}/file/kubectl-tng: Not a directory. "
         "Set XDG_CACHE_HOME to a folder that can be written.\n"
     )
+
+
+@pytest.mark.slow
+@pytest.mark.processes
+def test_a_full_disk_is_a_sentence_and_nothing_is_left(program: Path, tmp_path: Path) -> None:
+    limit = (
+        "import resource, sys, runpy; resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))\n"
+    )
+    code = (
+        f"{limit}sys.argv = [sys.argv[1], 'get']; runpy.run_path(sys.argv[0], run_name='__main__')"
+    )
+    done = run(tmp_path, "-c", code, str(program))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        f"Error: kubectl tng cannot unpack itself into {tmp_path}/kubectl-tng: File too large. "
+        "Set XDG_CACHE_HOME to a folder that can be written.\n"
+    )
+    assert list((tmp_path / "kubectl-tng").iterdir()) == []

@@ -17,13 +17,13 @@ from replay import dependencies, text
 from replay.dependencies import Choice, open_dependencies
 from replay.publications import describe_absent
 from shared.ports.kubernetes.cluster import Cluster
-from shared.settings import GKE, TPU_NODE_GROUP
-from tests.faults.jobsets import FULL, SETTINGS, make_class, post, prepare
+from shared.settings import GKE
+from tests.faults.jobsets import FULL, SETTINGS, post, prepare
 from tests.stories import helpers
 from tests.stories.jobsets import MERGE, phases, pods, until
 from tests.support.class_specs import CLASSES
 from tests.support.harness import Harness
-from tests.unit.replay.tool import ALONE, Tool, training
+from tests.unit.replay.tool import Tool, make_tool_with_class, training
 from version import VERSION
 
 EVENTS = "/api/v1/namespaces/default/events"
@@ -126,16 +126,6 @@ def test_get_says_since_when_no_pod_uses_a_ready_slice(
     monkeypatch.setattr(Cluster, "list_groups", lambda *_: [idle])
     [one] = busy_tool.json("get")["slices"]
     assert (one["ready"], one["message"]) == ("True", "Idle for 5m: no Pod uses its chips")
-
-
-def make_tool_with_class() -> Tool:
-    """A class, and a Pod that waits for a slice of it since ten seconds."""
-    tool = Tool(Harness(ALONE, slices=SETTINGS[TPU_NODE_GROUP]))
-    prepare(tool.harness)
-    make_class(tool.harness)
-    post(tool.harness)
-    tool.harness.run_for(timedelta(seconds=10))
-    return tool
 
 
 def make_event(uid: str, component: str, minute: int, message: str) -> dict[str, Any]:

@@ -25,6 +25,8 @@ from replay.subscriptions import MAX_PULLED, Pulled, Subscriptions
 from shared.ports.errors import About, CallError
 from shared.ports.gce.clients import Clients
 from shared.ports.kubernetes.access_settings import Kubeconfig
+from shared.settings import TPU_NODE_GROUP
+from tests.faults.jobsets import SETTINGS, make_class, post, prepare
 from tests.support.harness import Harness
 
 ROOT = Path(__file__).parents[3]
@@ -213,6 +215,16 @@ class Tool:
             )
         self.published.append((step, json.loads(data), dict(attributes)))
         return self.harness.simulation.pubsub.publish(topic(step), data, attributes)
+
+
+def make_tool_with_class() -> Tool:
+    """A class, and a Pod that waits for a slice of it since ten seconds."""
+    tool = Tool(Harness(ALONE, slices=SETTINGS[TPU_NODE_GROUP]))
+    prepare(tool.harness)
+    make_class(tool.harness)
+    post(tool.harness)
+    tool.harness.run_for(timedelta(seconds=10))
+    return tool
 
 
 def make_dead_letter(tool: Tool, step: str, data: bytes, **attributes: str) -> None:

@@ -15,9 +15,11 @@ from replay.timeline import Moment, Timeline
 from replay.web.hub import Hub, PageSubject
 from replay.web.server import PageServer
 from replay.web.state import Lines, Sections, build_overview
-from replay.web.subjects import OVERVIEW, REST
+from replay.web.subjects import DEAD_LETTERS, LEAKS, OVERVIEW
 
 NOW = datetime(2026, 1, 1, 10, tzinfo=UTC)
+ERRORS = {OVERVIEW: "clusterError", DEAD_LETTERS: "deadLettersError", LEAKS: "leaksError"}
+"""The sections with the errors of what each tab shows."""
 
 
 class _ClosableHub(Hub):
@@ -63,8 +65,7 @@ class Scripted:
         self.read_from: list[str] = []
 
     def open(self, name: str) -> PageSubject:
-        error = {OVERVIEW: "clusterError", REST: "restError"}.get(name, "viewError")
-        return PageSubject(lambda: self._read(name), 0.05, error)
+        return PageSubject(lambda: self._read(name), 0.05, ERRORS.get(name, "viewError"))
 
     def _read(self, name: str) -> Iterator[Sections]:
         self.read_from.append(name)
@@ -72,12 +73,12 @@ class Scripted:
             raise self.error
         yield dict(self.sections.get(name, {}))
 
-    def set_slices(self, *rows: tuple[str, ...], words: str = "") -> None:
+    def set_slices(self, *rows: tuple[str, ...], words: str = "", error: str = "") -> None:
         """The slices of the overview, by name, Ready and reason."""
         head = ("NAMESPACE", "SLICE", "READY", "REASON", "NODES", "CHIPS", "FOR", "AGE")
         cells = [(("default", *row, "0/2", "0/8", "-", "1m"), words) for row in rows]
         pods = Table("waiting", ("NAMESPACE", "POD", "WORKLOAD", "WAITS"), [])
-        tables = [Table("slices", head, cells), pods, Table("classes", ("CLASS",), [])]
+        tables = [Table("slices", head, cells, error), pods, Table("classes", ("CLASS",), [])]
         self.sections[OVERVIEW] = build_overview(tables, None, NOW)
 
     def set_life(self, name: str, lines: int, words: str = "said") -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Generator, Iterator
 from datetime import UTC, datetime
+from queue import Queue
 from typing import Any
 
 import pytest
@@ -74,42 +75,51 @@ def test_who_comes_back_before_the_next_read_gets_the_last_answer() -> None:
 
 
 def test_an_error_is_published_with_its_first_time_and_cleared_by_the_next_answer() -> None:
-    answers: list[Exception | str] = [ReplayError("gone"), ReplayError("still gone"), "there"]
+    answers: Queue[Exception | str] = Queue()
+    hours = iter(range(10, 20))
 
     def read() -> Iterator[Sections]:
-        answer = answers.pop(0) if answers else "there"
+        answer = answers.get(timeout=60)
         if isinstance(answer, Exception):
             raise answer
         yield {"what": answer}
 
-    changes = make_hub(read=read).watch("read")
+    subject = PageSubject(read, 0.0, "error")
+    changes = Hub(lambda _: subject, lambda: NOW.replace(hour=next(hours))).watch("read")
     seen: list[Any] = []
-    for sections in changes:
-        seen += [sections["error"]] if "error" in sections else []
-        if seen[-1:] == [None]:
-            break
+    for answer in (ReplayError("gone"), ReplayError("still gone"), "there", ReplayError("again")):
+        answers.put(answer)
+        seen.append(wait_for(changes, "error"))
+    answers.put("there")
     changes.close()
-    words = [one["words"] for one in seen[:-1]]
-    assert set(words) <= {"gone", "still gone"}
-    assert words
-    assert {one["since"] for one in seen[:-1]} == {"2026-01-01T10:00:00Z"}
+    assert seen == [
+        {"since": "2026-01-01T10:00:00Z", "words": "gone"},
+        {"since": "2026-01-01T10:00:00Z", "words": "still gone"},
+        None,
+        {"since": "2026-01-01T11:00:00Z", "words": "again"},
+    ]
 
 
-def test_a_bug_is_said_on_the_page_and_in_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    said: list[threading.ExceptHookArgs] = []
-    monkeypatch.setattr(threading, "excepthook", said.append)
+def test_a_bug_is_said_on_the_page_and_once_in_the_terminal_and_reading_goes_on(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    is_fixed, reads = threading.Event(), threading.Semaphore(0)
 
     def read() -> Iterator[Sections]:
-        yield {"what": 1 // 0}
+        reads.release()
+        yield {"what": 5 if is_fixed.is_set() else 1 // 0}
 
     changes = make_hub(read=read).watch("read")
-    assert (
-        wait_for(changes, "error")["words"] == "This is a bug of the tool; its terminal shows more."
-    )
+    words = "This is a bug of the tool; its terminal shows more."
+    assert wait_for(changes, "error")["words"] == words
+    for _ in range(3):
+        assert reads.acquire(timeout=60)
+    is_fixed.set()
+    assert wait_for(changes, "error", None) is None
     changes.close()
-    for thread in find_threads("read"):
-        thread.join(60)
-    assert [one.exc_type for one in said] == [ZeroDivisionError]
+    said = capsys.readouterr().err
+    assert said.count("ZeroDivisionError: integer division or modulo by zero") == 1
+    assert "1 // 0" in said
 
 
 def test_a_name_without_a_topic_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,3 +140,19 @@ def test_answers_of_few_views_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
         for thread in find_threads(name):
             thread.join(60)
     assert [read.reads for read in reads] == [2, 1, 1, 1]
+
+
+def test_an_answer_that_somebody_looks_at_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hub, "MAX_KEPT", 1)
+    first = Counter()
+    found = make_hub(3600, v0=first, v1=Counter(), v2=Counter())
+    for name in ("v0", "v1"):
+        changes = found.watch(name)
+        wait_for(changes, "number")
+        changes.close()
+        for thread in find_threads(name):
+            thread.join(60)
+    both, again = found.watch("v0", "v2"), found.watch("v0")
+    assert (wait_for(both, "number"), wait_for(again, "number"), first.reads) == (1, 1, 1)
+    both.close()
+    again.close()

@@ -15,7 +15,7 @@ from replay.web import hub
 from replay.web.hub import PageSubject
 from replay.web.server import PageServer
 from replay.web.state import Sections
-from replay.web.subjects import OVERVIEW, REST, PageSubjects
+from replay.web.subjects import ALWAYS, DEAD_LETTERS, LEAKS, OVERVIEW, PageSubjects
 from tests.support.harness import Harness
 from tests.unit.replay.tool import Tool, training
 from tests.unit.replay.web.chromium import MISSING, Browser, Tab, find_chromium, open_browser
@@ -85,7 +85,8 @@ def test_trouble_comes_first_and_is_said_in_words_and_shape(tab: Tab) -> None:
         "default serve ● True Ready 0/2 0/8 - 1m A VM is lost",
     ]
     assert tab.evaluate("document.title") == "▲ 1 not Ready · TPU slices"
-    assert text_of(tab, "#summary li").split() == ["1/2", "slices", "Ready"]
+    summary = " ".join(text_of(tab, "#summary").split())
+    assert summary == "1/2 slices Ready 0/16 chips running 0 waiting … dead letters … leaks"
     assert "Nothing waits for a slice." in tab.see()
 
 
@@ -193,7 +194,8 @@ def test_text_of_others_is_text(scripted: Scripted, tab: Tab) -> None:
     scripted.set_life("train", 3, words=EVIL)
     letter = {"step": EVIL, "about": EVIL, "cause": EVIL, "reason": EVIL}
     leaks = [{"message": EVIL, "commands": [EVIL]}]
-    scripted.sections[REST] = {"deadLetters": [letter], "leaks": leaks, "leaksUnseen": EVIL}
+    scripted.sections[DEAD_LETTERS] = {"deadLetters": [letter]}
+    scripted.sections[LEAKS] = {"leaks": leaks, "leaksUnseen": EVIL}
     tab.wait_for(f"document.querySelector('#slices').innerText.split({EVIL!r}).length === 5")
     tab.wait_for(f"document.querySelector('#leaks').innerText.split({EVIL!r}).length === 4")
     tab.evaluate("location.hash = '#/slice/default/train'")
@@ -243,6 +245,95 @@ def test_a_lost_tool_is_said_with_its_time_and_the_page_connects_again_by_itself
         assert "No connection" not in tab.see()
 
 
+CLOCK = """
+window.clock = 0;
+Date.now = () => clock;
+window.setInterval = (each) => {
+  window.tick = () => (each(), document.querySelector('#live').dataset.is);
+};
+"""
+
+
+def test_a_tool_that_is_silent_is_said_and_the_page_goes_on_when_it_answers(
+    browser: Browser, server: PageServer, scripted: Scripted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hub, "HEARTBEAT_S", 3600)
+    tab = browser.open_tab("about:blank")
+    tab.call("Page.addScriptToEvaluateOnNewDocument", source=CLOCK)
+    tab.call("Page.navigate", url=server.address)
+    tab.wait_for(LIVE)
+    tab.evaluate("clock = 20_000")
+    scripted.set_slices(("sooner", "True", "Ready"))
+    wait_for_text(tab, "sooner")
+    assert tab.evaluate("clock = 34_999, tick()") == "Live"
+    server.shutdown()  # connections stay open, and nobody answers
+    assert tab.evaluate("clock = 35_000, tick()") == "No connection"
+    wait_for_text(tab, "No connection to the tool since 00:00:20 UTC")
+    monkeypatch.setattr(hub, "HEARTBEAT_S", 0.1)
+    scripted.set_slices(("later", "True", "Ready"))
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+    thread.start()
+    try:
+        wait_for_text(tab, "later")
+        tab.wait_for(LIVE)
+        assert text_of(tab, "#errors") == ""
+    finally:
+        server.shutdown()
+        thread.join()
+
+
+KEEP = """
+document.querySelector('#summary button').focus();
+document.activeElement.kept = true;
+window.changed = [];
+for (const one of document.querySelectorAll('[role=alert], [role=status]'))
+  new MutationObserver(() => changed.push(one.id)).observe(one, {childList: true, subtree: true});
+"""
+
+
+def test_what_is_focused_or_read_out_stays_when_something_else_changes(
+    scripted: Scripted, tab: Tab
+) -> None:
+    error = "Nodes may not be listed"
+    scripted.set_slices(("serve", "True", "Ready"), error=error)
+    wait_for_text(tab, error)
+    tab.evaluate(KEEP)
+    scripted.set_slices(("serve", "False", "Preempted"), error=error)
+    scripted.sections[OVERVIEW]["readAt"] = "2026-01-01T10:00:03Z"
+    wait_for_text(tab, "Preempted")
+    wait_for_text(tab, "10:00:03")
+    assert text_of(tab, "#summary li").split() == ["0/1", "slices", "Ready"]
+    assert tab.evaluate("document.activeElement.kept")
+    assert tab.evaluate("changed") == []
+
+
+def test_a_view_that_cannot_be_read_is_not_said_to_be_read(scripted: Scripted, tab: Tab) -> None:
+    scripted.error = ReplayError("'x' names nothing")
+    tab.evaluate("location.hash = '#/x'")
+    wait_for_text(tab, "This has not been read since 10:00:00 UTC. 'x' names nothing")
+    assert "Reading" not in text_of(tab, "#view")
+
+
+def test_each_of_dead_letters_and_leaks_has_its_time_and_its_error(
+    scripted: Scripted, tab: Tab
+) -> None:
+    scripted.sections[DEAD_LETTERS] = {
+        "deadLetters": [],
+        "deadLettersReadAt": "2026-01-01T09:00:00Z",
+    }
+    scripted.sections[LEAKS] = {"leaks": [], "leaksUnseen": "1 slice more may be leaked."}
+    wait_for_text(tab, "Dead letters read at 09:00:00 UTC, every 5 minutes")
+    wait_for_text(tab, "There are no dead letters.")
+    wait_for_text(tab, "1 slice more may be leaked.")
+    assert "No leaked slice" not in tab.see()
+    scripted.error = ReplayError("no permission")
+    for name in ("deadLettersError", "leaksError"):
+        tab.wait_for(f"document.querySelector('#{name}').innerText.includes('no permission')")
+    words = "Not read since 10:00:00 UTC. no permission"
+    assert text_of(tab, "#leaksError").endswith(words)
+    assert "There are no dead letters." in tab.see()
+
+
 def test_nothing_is_read_while_another_tab_is_shown(
     browser: Browser, scripted: Scripted, tab: Tab
 ) -> None:
@@ -255,7 +346,7 @@ def test_nothing_is_read_while_another_tab_is_shown(
     scripted.set_slices(("later", "True", "Ready"))
     tab.show()
     wait_for_text(tab, "later")
-    assert set(scripted.read_from) == {OVERVIEW, REST, ""}
+    assert set(scripted.read_from) == {*ALWAYS, ""}
 
 
 @pytest.mark.parametrize("width", [320, 390, 1280])
@@ -356,12 +447,12 @@ def test_a_slice_of_a_simulation_is_watched_from_the_first_message_to_ready(
     browser: Browser,
 ) -> None:
     tool, lock = Tool(Harness()), threading.Lock()
-    subjects = PageSubjects(tool.dependencies(), price=2.0)
+    subjects = PageSubjects(tool.dependencies, price=2.0)
 
     def open_subject(name: str) -> PageSubject | None:
         """The simulation is in this process: it runs and is read in turn."""
         found = subjects.open(name)
-        if found is None or name == REST:
+        if found is None or name in (DEAD_LETTERS, LEAKS):
             return None
 
         def read() -> Iterator[Sections]:

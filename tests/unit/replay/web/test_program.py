@@ -70,14 +70,15 @@ def read_sections(address: str, *names: str) -> dict[str, object]:
 
 
 def test_it_prints_its_address_serves_until_ctrl_c_and_keeps_its_cluster(tmp_path: Path) -> None:
-    with start(write_kubeconfig(tmp_path, "one")) as process:
+    with start(write_kubeconfig(tmp_path, "one"), "-n", "ml") as process:
         address = read_line(process)
         with urlopen(address, timeout=60) as answer:
             assert answer.read().startswith(b"<!doctype html>")
         write_kubeconfig(tmp_path, "other")
-        found = read_sections(address, "context", "clusterError", "restError")
-        assert found["context"] == "one"
-        assert "to the cluster failed" in str(found["clusterError"])
+        found = read_sections(address, "context", "clusterError", "deadLettersError", "leaksError")
+        assert found["context"] == "one · ml"
+        path = "/apis/tpu.google.com/v1alpha1/namespaces/ml/tpunodegroups"
+        assert f"the call `GET {path}` to the cluster failed" in str(found["clusterError"])
         process.send_signal(signal.SIGINT)
         stdout, stderr = process.communicate()
     assert (process.returncode, stdout) == (130, "")

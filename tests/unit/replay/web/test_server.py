@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 import re
 import socket
+import threading
 from collections.abc import Iterator
 from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
 
 import pytest
 
+from replay.web import hub
 from replay.web import server as server_module
 from replay.web.hub import PageSubject
 from replay.web.server import FILES, PageServer
 from replay.web.state import Sections
+from replay.web.subjects import ALWAYS
 from tests.unit.replay.web.serving import serve
 
 PAGE = Path(server_module.__file__).parent
@@ -135,15 +138,36 @@ def test_the_page_names_no_other_host_and_has_no_script_or_style_of_its_own() ->
 
 
 def test_sections_are_sent_as_they_come_and_the_socket_shows_when_the_tab_is_gone(
-    server: PageServer,
+    server: PageServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(hub, "HEARTBEAT_S", 0.05)
     with socket.create_connection(("127.0.0.1", server.server_port), timeout=60) as connection:
         path = f"/{server.secret}/events?view=slice/default/a"
         connection.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
         text = ""
-        while not {"overview", "rest", "slice/default/a"} <= set(re.findall(r'"([^"]+)":"<', text)):
+        while not {*ALWAYS, "slice/default/a"} <= set(re.findall(r'"([^"]+)":"<', text)):
             text += connection.recv(65536).decode()
+        while not text.endswith("\n\ndata: {}\n\n"):  # an event, which a page notices
+            text += connection.recv(65536).decode()
+        (thread,) = (one for one in threading.enumerate() if one.name == "read slice/default/a")
+    thread.join(60)
+    assert not thread.is_alive()
     assert "Content-Type: text/event-stream" in text
+
+
+@pytest.mark.parametrize(
+    "error, said", [(ConnectionResetError, ""), (TimeoutError, ""), (KeyError, "KeyError")]
+)
+def test_a_client_that_has_gone_is_no_bug(
+    server: PageServer, error: type[Exception], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    try:
+        raise error
+    except error:
+        server.handle_error(None, ("127.0.0.1", 1))
+    shown = capsys.readouterr().err
+    assert said in shown
+    assert bool(shown) is bool(said)
 
 
 def test_more_tabs_than_the_limit_are_told_so(
