@@ -608,6 +608,8 @@ def _matches(target: str, request: Request | None) -> bool:
         return request.path.endswith("/secrets") and request.method == "POST"
     if target == "insert":
         return request.method == "POST" and request.path.startswith("/compute/")
+    if target == "node":
+        return request.method == "DELETE" and request.path.startswith(f"{NODES}/")
     return request.method in WRITES if target == "write" else request.method == target
 
 

@@ -17,9 +17,11 @@ from functions.create_resources import actions as creation
 from functions.inject_token import actions as injection
 from functions.tear_down import actions as deletion
 from functions.tear_down import decide
+from functions.tear_down import observe as remains
 from shared.frame import execution, step
 from shared.frame.plan import Plan
 from shared.node_groups import actions, bootstrap, lifecycle, membership, readiness
+from shared.node_groups.status import Resource
 from shared.ports.kubernetes import nodes
 from shared.slices import actions as slice_actions
 from shared.slices.by_node_group.provider import GroupSlices
@@ -44,8 +46,8 @@ def _ignore_owner(*given: Any, **named: Any) -> lifecycle.Observation:
     return replace(found, presence=lifecycle.Presence.OURS) if is_foreign else found
 
 
-def _ignore_lost(*given: Any) -> frozenset[lifecycle.Guard]:
-    return _guards(*given) - {lifecycle.Guard.LOST}
+def _ignore_lost(self: remains.ObservedRemains, kind: str, _now: Any) -> Resource:
+    return self.status.resources.get(kind) or Resource(self.group.resource_name)
 
 
 def _end_early(*_: Any) -> Plan:
@@ -89,14 +91,14 @@ def _record_last(*given: Any) -> Plan:
 
 _build_pool = NodePools.build_desired
 _build_desired, _plan_pod = GroupSlices.build_desired, provision.decide._plan_pod
-_make_observation, _guards = lifecycle.make_observation, lifecycle._guards
+_make_observation = lifecycle.make_observation
 _ABOUT_NODES = (readiness._check_nodes, readiness._check_pending)
 BUGS: Mapping[str, tuple[Place, Any]] = {
     "inserts count as ended after 2 s": (
         (lifecycle, "SURELY_ABSENT_AFTER"),
         timedelta(seconds=2),
     ),
-    "a lost entry is ignored": ((lifecycle, "_guards"), _ignore_lost),
+    "a lost entry is ignored": ((remains.ObservedRemains, "resource"), _ignore_lost),
     "the owner is not checked": ((lifecycle, "make_observation"), _ignore_owner),
     "a token is not revoked after the join": ((actions.RevokeToken, "apply"), _do_nothing),
     "the finalizer is removed early": ((decide, "_plan_delete_of_rest"), _end_early),

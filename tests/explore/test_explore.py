@@ -15,7 +15,12 @@ SAMPLE = 24
 """The worlds of a fast test; which ones, the commit decides."""
 SAMPLES = 7
 MANY, SHARDS = 2000, 8
-QUICK = ("all VMs get one token", "a token is not revoked after the join")
+QUICK = (
+    "a lost entry is ignored",
+    "all VMs get one token",
+    "a token is not revoked after the join",
+)
+LONGER = ("a Node of a predecessor counts", "a Node is deleted by its name alone")
 
 
 def check(seeds: range, print_figure: PrintFigure) -> None:
@@ -49,6 +54,8 @@ def test_a_seed_repeats_its_run() -> None:
     assert first.hash != other.hash
 
 
-@pytest.mark.parametrize("name", QUICK)
+@pytest.mark.parametrize(
+    "name", [*QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in LONGER)]
+)
 def test_a_planted_bug_is_found(name: str) -> None:
     assert count_seeds(name, 30)[0] > 0

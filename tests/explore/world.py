@@ -6,7 +6,7 @@ Everything is drawn before the run, so that single faults can be left out to shr
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
@@ -60,7 +60,8 @@ USERS = (
 )
 """What users do to workloads, and what happens to their node pools."""
 TARGETS = ("", "", "GET", "write", "insert", "insert", "secret")
-"""Which calls a fault of a call may hit: any, reads, writes, inserts of resources, tokens' Secrets."""
+"""Which calls a fault of a call may hit: any, reads, writes, inserts of resources, tokens' Secrets. The
+worlds of lost VMs also have ``node``, deletes of Nodes."""
 KINDS_BY_HOSTS = (
     {"JobSet": 1, "LeaderWorkerSet": 2},
     {"Deployment": 2, "StatefulSet": 2, "Job": 1, "Pod": 1},
@@ -75,6 +76,13 @@ QUEUED = ("JobSet", "Job")
 """The kinds that a queue may suspend. Their Pods are tied to their slices: a Job is in a queue only
 without other kinds of one host, whose Pods would take its slice before it has any."""
 KINDS = {kind: most for of_size in KINDS_BY_HOSTS for kind, most in of_size.items()}
+INDIVIDUAL: dict[str, Any] = {
+    "nodeCount": 2,
+    "topology": "2x2x1",
+    "targetSizePolicyMode": "INDIVIDUAL",
+    "instanceConfig": {"provisioningModel": "STANDARD", "reservation": None},
+}
+"""Two VMs that are created again one by one."""
 HTTP = (503, 401, 403, 409, 412, 429, 500)
 ZONES = tuple(f"us-central1-{zone}" for zone in "abf")
 """Those of the candidates of a class."""
@@ -131,7 +139,8 @@ def number_of_commit() -> int:
 
 
 def draw(seed: int) -> World:
-    """Draw the world of a seed. Each third world has workloads."""
+    """Draw the world of a seed. Each third world has workloads; of nine, one loses VMs whose Nodes have
+    joined, and of one the status is wiped during its deletion."""
     random = Random(seed)
     if seed % 3 == 2:
         return _draw_workloads(seed, random)
@@ -151,8 +160,32 @@ def draw(seed: int) -> World:
     if random.random() < 0.15:
         # A name can be taken only before the group has it.
         faults.append(Fault(random.uniform(0, 4), "take name", number=random.randrange(2)))
+    if seed % 9 == 1:
+        faults, slices = [*faults[:4], *_draw_lost_vms(Random(-seed))], {"one": INDIVIDUAL}
+    elif seed % 9 == 3:
+        faults, slices = [*_draw_wiped(Random(-seed))], {"one": {}}
     faults.sort(key=lambda fault: fault.at_s)
     return World(seed, options, slices, tuple(faults))
+
+
+def _draw_lost_vms(random: Random) -> Iterator[Fault]:
+    """VMs are deleted once their Nodes have joined, and deletes of Nodes take effect late: meanwhile the
+    Nodes of the next VMs may have joined."""
+    for _ in range(random.randrange(2, 6)):
+        at_s = random.uniform(90, 400)
+        yield Fault(at_s, "delete VM", number=random.randrange(2))
+        yield Fault(at_s, "late", "", "node", random.uniform(30, LATEST_EFFECT_S))
+
+
+def _draw_wiped(random: Random) -> Iterator[Fault]:
+    """A status is wiped after the deletion, while the second insert of an invocation is late."""
+    yield Fault(0, "pause", "create_resources", "insert", random.uniform(10, 28))
+    yield Fault(0.1, "late", "create_resources", "insert", random.uniform(45, LATEST_EFFECT_S))
+    at_s = random.uniform(3, 20)
+    yield Fault(at_s, "delete")
+    for _ in range(random.randrange(1, 4)):
+        kind = random.choice(("wipe status", "wipe entry"))
+        yield Fault(at_s + random.uniform(0, 20), kind, number=random.randrange(3))
 
 
 def _draw_workloads(seed: int, random: Random) -> World:
