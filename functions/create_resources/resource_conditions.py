@@ -70,6 +70,7 @@ class CreationReport:
             observed_generation=group.generation,
             machine_type=machine_type,
             provisioning_model=model,
+            topology=group.spec.topology,
             counts=counts,
         )
         text = "The spec is valid" + (f". {REASONS[Reason.PAUSED]}" if group.is_paused else "")

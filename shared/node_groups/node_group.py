@@ -203,8 +203,8 @@ class NodeGroup(GroupObject):
     """A group whose spec has a zone and a number of VMs, which creation and deletion need.
 
     It may still have ``violations``: then nothing new is created. If the spec was changed after its
-    resources had been created, ``spec`` has the project, zone and region that the status has recorded,
-    and ``given`` those of the object.
+    resources had been created, ``spec`` has what the status has recorded, and ``given`` what the object
+    has: project, zone and region, nodeCount and topology, machineType and provisioningModel.
     """
 
     spec: Spec
@@ -292,9 +292,10 @@ def parse(raw: Mapping[str, Any], cluster: str) -> AnyGroup:
 
 
 def _follow_status(group: NodeGroup) -> NodeGroup:
-    """The group in the place that the status has recorded, with a violation for each field of the spec
-    that was changed since. Of several URIs the MIG's counts."""
-    entries = read_mapping(read_mapping(group.raw, "status"), "resources")
+    """The group in the place and with the VMs that the status has recorded, with a violation for each
+    field of the spec that was changed since. Of several URIs the MIG's counts."""
+    status = read_mapping(group.raw, "status")
+    entries = read_mapping(status, "resources")
     spec = given = group.spec
     found, newest = dict[str, str](), ""
     for kind in ("instanceTemplate", "workloadPolicy", "managedInstanceGroup"):
@@ -311,6 +312,24 @@ def _follow_status(group: NodeGroup) -> NodeGroup:
         "spec.targetSizePolicyMode": "" if spec.is_bulk else found.get("workloadPolicy", ""),
         "spec.instanceTemplateURI": found.get("instanceTemplate", "") if spec.user_template else "",
     }
+    policy_or_mig = found.get("workloadPolicy") or found.get("managedInstanceGroup", "")
+    if topology := read_text(status, "topology") if policy_or_mig else "":
+        spec = replace(spec, topology=topology)
+        if topology != given.topology:
+            changed["spec.topology"] = f"{policy_or_mig} with {topology}"
+    count = int(read_number(read_mapping(status, "nodeSummary"), "desired"))
+    if count > 0 and (mig := found.get("managedInstanceGroup", "")):
+        spec = replace(spec, node_count=count)
+        changed["spec.nodeCount"] = f"{mig} with {count} VMs" if count != given.node_count else ""
+    source, template = spec.source, found.get("instanceTemplate", "")
+    if template and isinstance(source, InstanceConfig):
+        machine = read_text(status, "machineType") or source.machine_type
+        model = read_text(status, "provisioningModel") or source.provisioning_model
+        if machine != source.machine_type:
+            changed["spec.instanceConfig.machineType"] = f"{template} with {machine}"
+        if model != source.provisioning_model:
+            changed["spec.instanceConfig.provisioningModel"] = f"{template} with {model}"
+        spec = replace(spec, source=replace(source, machine_type=machine, provisioning_model=model))
     text = "must not be changed, because the group has"
     moved = [Violation(path, f"{text} {uri}") for path, uri in changed.items() if uri]
     violations = (*moved, *group.violations)

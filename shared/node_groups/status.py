@@ -242,6 +242,7 @@ class Status:
     """When the slice was complete for the first time, since its last repair."""
     machine_type: str = ""
     provisioning_model: str = ""
+    topology: str = ""
     max_run_s: int = 0
     """The seconds for which the VMs may run; 0 without a limit, or if it is not known."""
     conditions: Mapping[Type, Condition] = field(default_factory=lambda: _NOTHING)
@@ -321,6 +322,7 @@ def parse(raw: Any) -> Status:
         completed_at=_read_time(completed) if completed else None,
         machine_type=read_text(document, "machineType"),
         provisioning_model=read_text(document, "provisioningModel"),
+        topology=read_text(document, "topology"),
         max_run_s=_read_count(document, "maxRunSeconds"),
         conditions={
             Type(kind): condition
@@ -453,6 +455,7 @@ def render(status: Status) -> dict[str, Any]:
             "completedAt": _time(status.completed_at),
             "machineType": status.machine_type,
             "provisioningModel": status.provisioning_model,
+            "topology": status.topology,
             "maxRunSeconds": status.max_run_s or "",
             "conditions": [
                 {

@@ -32,6 +32,28 @@ CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "project": ({}, {"project": "other-project"}, "spec.project"),
     "mode": ({}, {"targetSizePolicyMode": "INDIVIDUAL"}, "spec.targetSizePolicyMode"),
     "template": (BY_OTHER_MEANS, USERS_TEMPLATE, "spec.instanceTemplateURI"),
+    "size of BULK": ({}, {"topology": "2x2x4", "nodeCount": 4}, "spec.topology"),
+    "size of INDIVIDUAL": ({**TWO_SINGLE}, {"nodeCount": 3}, "spec.nodeCount"),
+    "size, with the user's template": (
+        BY_OTHER_MEANS | USERS_TEMPLATE,
+        {"nodeCount": 3},
+        "spec.nodeCount",
+    ),
+    "machine type": (
+        {**TWO_SINGLE},
+        {"instanceConfig": {"machineType": "tpu7x-ultranet-4t"}},
+        "spec.instanceConfig.machineType",
+    ),
+    "model of BULK": (
+        {"instanceConfig": helpers.STANDARD},
+        {"instanceConfig": {"provisioningModel": "SPOT"}},
+        "spec.instanceConfig.provisioningModel",
+    ),
+    "model of INDIVIDUAL": (
+        {**TWO_SINGLE, "instanceConfig": helpers.STANDARD},
+        {"instanceConfig": {"provisioningModel": "SPOT"}},
+        "spec.instanceConfig.provisioningModel",
+    ),
 }
 
 

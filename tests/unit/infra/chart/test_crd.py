@@ -206,6 +206,7 @@ FULL = Status(
     completed_at=MOMENT,
     machine_type="tpu7x-standard-4t",
     provisioning_model="SPOT",
+    topology="2x2x2",
     max_run_s=3600,
     repairs=Repairs(2, MOMENT),
     conditions={Type.READY: Condition("False", "InsufficientCapacity", "none left", MOMENT, 1)},

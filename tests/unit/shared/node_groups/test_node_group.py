@@ -385,3 +385,75 @@ def test_a_group_is_where_its_status_has_recorded_it(
         change.get("project", "my-gcp-project"),
         change.get("nodeLocation", "us-central1-c"),
     )
+
+
+AS_CREATED = {
+    "topology": "2x2x2",
+    "machineType": "tpu7x-standard-4t",
+    "provisioningModel": "RESERVATION_BOUND",
+    "nodeSummary": {"desired": 2},
+}
+ALL_URIS = {
+    "workloadPolicy": POLICY_URI,
+    "instanceTemplate": TEMPLATE_URI,
+    "managedInstanceGroup": MIG_URI,
+}
+_INSTANCE = "spec.instanceConfig."
+DRIFTS: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, str], dict[str, str]]] = {
+    "none": ({}, {}, ALL_URIS, {}),
+    "topology and count": (
+        {},
+        {"topology": "2x2x4", "nodeCount": 4},
+        ALL_URIS,
+        {"spec.topology": f"{POLICY_URI} with 2x2x2", "spec.nodeCount": f"{MIG_URI} with 2 VMs"},
+    ),
+    "topology, before there is a MIG": (
+        {},
+        {"topology": "2x2x4", "nodeCount": 4},
+        {"workloadPolicy": POLICY_URI},
+        {"spec.topology": f"{POLICY_URI} with 2x2x2"},
+    ),
+    "before anything was created": ({}, {"topology": "2x2x4", "nodeCount": 4}, {}, {}),
+    "machine type": (
+        {},
+        {"instanceConfig": {"machineType": "tpu7x-ultranet-4t"}},
+        ALL_URIS,
+        {f"{_INSTANCE}machineType": f"{TEMPLATE_URI} with tpu7x-standard-4t"},
+    ),
+    "model": (
+        {},
+        {"instanceConfig": {"provisioningModel": "SPOT", "reservation": None}},
+        ALL_URIS,
+        {f"{_INSTANCE}provisioningModel": f"{TEMPLATE_URI} with RESERVATION_BOUND"},
+    ),
+    "a status of an earlier version": (
+        dict.fromkeys(AS_CREATED),
+        {"topology": "2x2x4", "nodeCount": 4, "instanceConfig": {"machineType": "x"}},
+        ALL_URIS,
+        {},
+    ),
+    "a status that somebody has edited": (
+        {"topology": 3, "machineType": [], "nodeSummary": {"desired": "?"}}, {}, ALL_URIS, {},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", DRIFTS.values(), ids=DRIFTS)
+def test_a_group_has_the_vms_that_its_status_has_recorded(
+    case: tuple[dict[str, Any], dict[str, Any], dict[str, str], dict[str, str]],
+) -> None:
+    recorded, change, uris, changed = case
+    resources = {kind: {"name": RESOURCE, "uri": uri} for kind, uri in uris.items()}
+    found = group(change=change, status={**AS_CREATED, **recorded, "resources": resources})
+    text = "must not be changed, because the group has "
+    moved = {one.path: one.text.removeprefix(text) for one in found.violations if text in one.text}
+    assert moved == changed
+    assert (found.given is not None) is bool(changed)
+    if changed:
+        assert found.spec.topology == "2x2x2"
+    if "spec.nodeCount" in changed:
+        assert found.spec.node_count == 2
+    if any(path.startswith(_INSTANCE) for path in changed):
+        assert isinstance(found.spec.source, InstanceConfig)
+        kept = found.spec.source.machine_type, found.spec.source.provisioning_model
+        assert kept == ("tpu7x-standard-4t", "RESERVATION_BOUND")
