@@ -162,3 +162,9 @@ def test_the_page_says_that_nothing_is_published_yet() -> None:
 
 def test_the_page_replaces_the_project_of_the_manifests() -> None:
     assert f"s/{release.PROJECT}/YOUR_PROJECT/" in WITHOUT
+
+
+def test_the_page_names_the_version_of_helm_that_the_tests_build() -> None:
+    pinned = (ROOT / "local" / "control_plane" / "helm" / "go.mod").read_text()
+    (version,) = re.findall(r"^require helm\.sh/helm/v4 v(\S+)", pinned, re.MULTILINE)
+    assert f"Tests run helm {version}." in PAGE
