@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import yaml
 
-from local.simulate import __main__ as command
+from local.simulate import command
 from local.simulate.script import Line, WrongInput, parse_script
 from tests.support.harness import ROOT
 
@@ -185,6 +187,30 @@ def test_a_workload_has_its_slices_and_a_script_may_name_it(
     ]
     assert any("hostError" in line for line in lines)
     assert max(map(len, lines)) <= 80
+
+
+def test_a_line_limits_a_reservation_and_another_ends_the_maintenance_of_a_host(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    example = EXAMPLES / "tpu-operator-readme.yaml"
+    room = "reservation my-tpu-reservation in us-central1-c has {} hosts of tpu7x-standard-4t"
+    full = f"0:00 {room.format(1)}\n4:00 {room.format(2)}\n10:00 maintain host 1"
+    assert rehearse(tmp_path, example, full, "--until", "12:00") == 0
+    output = capsys.readouterr().out
+    waited = next(line for line in output.splitlines() if line.startswith("First Ready after"))
+    assert waited.startswith(("First Ready after 5m", "First Ready after 6m"))
+    assert "terminateOnHostMaintenance" in output
+
+
+def test_a_reader_that_ends_gets_no_traceback(tmp_path: Path) -> None:
+    (tmp_path / "script").write_text("0:01 delete experiments")
+    words = ["-f", str(EXAMPLES / "v6e-4x4-spot.yaml"), "--faults", str(tmp_path / "script")]
+    run = [sys.executable, "-m", "local.simulate", *words, "--until", "0:02"]
+    process = subprocess.Popen(run, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None
+    process.stdout.close()
+    assert process.stderr is not None
+    assert (process.stderr.read(), process.wait()) == (b"", 141)
 
 
 def test_a_users_own_project_and_reservation_exist(

@@ -7,7 +7,7 @@ import shlex
 
 import pytest
 
-from local.simulate import __main__ as command
+from local.simulate import command
 from local.simulate.script import FORMS
 from tests.support.harness import ROOT
 
