@@ -40,17 +40,18 @@ def leave_unloaded(*packages: str) -> None:
 
     The first use of anything else loads the whole package.
     """
-    for name in packages:
-        if name in sys.modules:
-            continue
-        spec = importlib.util.find_spec(name)
-        if spec is None:
-            raise ModuleNotFoundError(f"{name} is not installed; see requirements.txt")
-        module = _UnloadedPackage(name)
-        module.__spec__ = spec
-        module.__path__ = list(spec.submodule_search_locations or ())
-        module.__file__ = spec.origin
-        sys.modules[name] = module
-        parent, _, child = name.rpartition(".")
-        if parent:  # as an import does: others name it by its parent
-            setattr(sys.modules[parent], child, module)
+    with _LOADING:  # two threads share one module
+        for name in packages:
+            if name in sys.modules:
+                continue
+            spec = importlib.util.find_spec(name)
+            if spec is None:
+                raise ModuleNotFoundError(f"{name} is not installed; see requirements.txt")
+            module = _UnloadedPackage(name)
+            module.__spec__ = spec
+            module.__path__ = list(spec.submodule_search_locations or ())
+            module.__file__ = spec.origin
+            sys.modules[name] = module
+            parent, _, child = name.rpartition(".")
+            if parent:  # as an import does: others name it by its parent
+                setattr(sys.modules[parent], child, module)

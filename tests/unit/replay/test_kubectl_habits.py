@@ -430,6 +430,25 @@ def test_settings_are_found_in_the_cluster(
     assert (deps.found_in, deps.unknown, deps.settings.compute_endpoint) == (found_in, unknown, "")
 
 
+@pytest.mark.parametrize(
+    "name, unread",
+    [
+        ("NOTHING", LOG_IN),
+        ("GOOGLE_APPLICATION_CREDENTIALS", ""),
+        ("GCE_METADATA_HOST", ""),
+        ("COMPUTE_ENDPOINT", ""),
+    ],
+)
+def test_where_there_may_be_credentials_google_is_asked(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, unread: str
+) -> None:
+    for one in ("GOOGLE_APPLICATION_CREDENTIALS", "GCE_METADATA_HOST", "COMPUTE_ENDPOINT"):
+        monkeypatch.delenv(one, raising=False)
+    monkeypatch.setenv("CLOUDSDK_CONFIG", str(tmp_path))
+    monkeypatch.setenv(name, "http://127.0.0.1:1")
+    assert open_dependencies(Choice(project="p")).unread == unread
+
+
 def test_context_and_namespace_are_those_of_the_kubeconfig(tmp_path: Path) -> None:
     config = tmp_path / "config"
     contexts: list[dict[str, Any]] = [

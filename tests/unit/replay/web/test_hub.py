@@ -6,6 +6,8 @@ import threading
 from collections.abc import Callable, Generator, Iterator
 from datetime import UTC, datetime
 from queue import Queue
+from threading import Semaphore
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -122,6 +124,40 @@ def test_a_bug_is_said_on_the_page_and_once_in_the_terminal_and_reading_goes_on(
     assert "1 // 0" in said
 
 
+def test_a_slow_source_is_read_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    ticks = [100.0]
+    monkeypatch.setattr(hub, "time", SimpleNamespace(monotonic=lambda: ticks[-1]))
+
+    def read() -> Iterator[Sections]:
+        ticks.append(110.0)
+        yield {"what": 1}
+
+    found = make_hub(3, slow=read)
+    changes = found.watch("slow")
+    wait_for(changes, "error", None)
+    changes.close()
+    for thread in find_threads("slow"):
+        thread.join(60)
+    assert found._sources["slow"].next_at == 110 + 40
+
+
+def test_an_answer_that_is_the_same_is_no_change() -> None:
+    reads = Semaphore(0)
+
+    def read() -> Iterator[Sections]:
+        reads.release()
+        yield {"what": [1]}
+
+    found = make_hub(same=read)
+    changes = found.watch("same")
+    wait_for(changes, "error", None)
+    before = found._version
+    for _ in range(3):
+        assert reads.acquire(timeout=60)
+    changes.close()
+    assert found._version == before
+
+
 def test_a_name_without_a_topic_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hub, "HEARTBEAT_S", 0.01)
     changes = make_hub().watch("nothing")
@@ -145,7 +181,8 @@ def test_answers_of_few_views_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_answer_that_somebody_looks_at_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hub, "MAX_KEPT", 1)
     first = Counter()
-    found = make_hub(3600, v0=first, v1=Counter(), v2=Counter())
+    second = Counter()
+    found = make_hub(3600, v0=first, v1=second, v2=Counter(), v3=Counter())
     for name in ("v0", "v1"):
         changes = found.watch(name)
         wait_for(changes, "number")
@@ -154,5 +191,7 @@ def test_an_answer_that_somebody_looks_at_is_kept(monkeypatch: pytest.MonkeyPatc
             thread.join(60)
     both, again = found.watch("v0", "v2"), found.watch("v0")
     assert (wait_for(both, "number"), wait_for(again, "number"), first.reads) == (1, 1, 1)
-    both.close()
-    again.close()
+    third, kept = found.watch("v3"), found.watch("v1")
+    assert (wait_for(third, "number"), wait_for(kept, "number"), second.reads) == (1, 1, 1)
+    for one in (both, again, third, kept):
+        one.close()

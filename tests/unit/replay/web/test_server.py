@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator
 from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 
@@ -173,10 +174,11 @@ def test_a_client_that_has_gone_is_no_bug(
 def test_more_tabs_than_the_limit_are_told_so(
     server: PageServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Full:
-        def acquire(self, *, blocking: bool) -> bool:
-            return blocking
-
-    monkeypatch.setattr(server, "streams", Full())
-    status, body, _ = get(server, f"/{server.secret}/events")
-    assert (status, body) == (503, "Too many tabs show this page.\n")
+    monkeypatch.setattr(hub, "HEARTBEAT_S", 0.05)
+    monkeypatch.setattr(server, "streams", threading.BoundedSemaphore(1))
+    path = f"/{server.secret}/events"
+    with urlopen(f"{server.address}events", timeout=60) as first:
+        assert first.status == 200
+        status, body, _ = get(server, path)
+        assert (status, body) == (503, "Too many tabs show this page.\n")
+    assert server.streams.acquire(timeout=60)  # when the tab has gone

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import importlib.util
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -88,6 +90,28 @@ def test_two_threads_that_use_a_package_at_once_both_get_its_names(
         later = threads.submit(use_later)
         assert package.HEAVY == 5
         assert later.result() == 5
+
+
+def test_two_threads_that_leave_a_package_unloaded_share_one_module(
+    package: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, package.__name__)
+    find_spec, both = importlib.util.find_spec, threading.Barrier(2)
+
+    def find_late(name: str) -> object:
+        with contextlib.suppress(threading.BrokenBarrierError):
+            both.wait(0.2)  # the second one comes too, if it may
+        return find_spec(name)
+
+    monkeypatch.setattr(importlib.util, "find_spec", find_late)
+
+    def leave(_: int) -> ModuleType:
+        leave_unloaded(package.__name__)
+        return sys.modules[package.__name__]
+
+    with ThreadPoolExecutor(2) as threads:
+        one, other = threads.map(leave, range(2))
+    assert one is other
 
 
 def test_a_package_that_could_not_be_loaded_is_loaded_by_its_next_use(
