@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Mapping
 from types import MappingProxyType
 
+import pytest
 import yaml
 
 from local.cluster.manifests import GROUPS, label_workload
@@ -13,6 +14,13 @@ from local.control_plane import workload_controllers
 from local.show.workload_demo import OPTIONS, TEMPLATE
 from tests.real.life import EXAMPLE, PODS, WITHIN_S, Document, Life
 
+MARKS = [
+    pytest.mark.real,
+    pytest.mark.slow,
+    pytest.mark.processes,
+    pytest.mark.xdist_group("kueue"),
+]
+"""Of the modules with Kueue."""
 ONE_SLICE = 8
 """The chips of a slice of two hosts."""
 LABEL = "kueue.x-k8s.io"

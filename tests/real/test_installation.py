@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import copy
 import json
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -15,7 +14,6 @@ import pytest
 import yaml
 
 from local.control_plane.plane import ControlPlane, OwnControlPlane
-from local.tests.real_parts import open_own_control_plane
 from shared.base.names import BOOTSTRAP_GROUP, FINALIZER, RESOURCE_NAME_LABEL
 from tests.real.relay.waiting import until
 from tests.support.chart import AUDIENCE, CHART, USERS, WITH_USERS, apply, define_anything
@@ -39,13 +37,6 @@ MONITORED = [
     ("monitoring.coreos.com", "PodMonitor"),
     ("monitoring.coreos.com", "PrometheusRule"),
 ]
-
-
-@pytest.fixture(scope="module")
-def plane() -> Iterator[OwnControlPlane]:
-    """A fresh control plane that all tests of this module share."""
-    with open_own_control_plane() as started:
-        yield started
 
 
 @pytest.fixture(scope="module")

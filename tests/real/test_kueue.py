@@ -23,6 +23,7 @@ from tests.real.pods import kubectl
 from tests.real.queues import (
     JOBSETS,
     LABEL,
+    MARKS,
     ONE_SLICE,
     group_names,
     is_suspended,
@@ -35,12 +36,7 @@ from tests.real.queues import (
 )
 from tests.support.harness import ROOT
 
-pytestmark = [
-    pytest.mark.real,
-    pytest.mark.slow,
-    pytest.mark.processes,
-    pytest.mark.xdist_group("kueue"),
-]
+pytestmark = MARKS
 
 QUEUES = ROOT / "examples" / "jobset-kueue.yaml"
 

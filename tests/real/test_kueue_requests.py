@@ -25,6 +25,7 @@ from shared.base.documents import find_condition
 from tests.real.life import PODS, WITHIN_S, Document, Life, living
 from tests.real.pods import kubectl
 from tests.real.queues import (
+    MARKS,
     ONE_SLICE,
     is_suspended,
     leave_nothing,
@@ -36,12 +37,7 @@ from tests.real.queues import (
 from tests.support.class_specs import CLASSES
 from tests.support.harness import ROOT
 
-pytestmark = [
-    pytest.mark.real,
-    pytest.mark.slow,
-    pytest.mark.processes,
-    pytest.mark.xdist_group("kueue"),
-]
+pytestmark = MARKS
 
 QUEUE = "slices-first"
 EXAMPLE = list(yaml.safe_load_all((ROOT / "examples" / f"kueue-{QUEUE}.yaml").read_text()))

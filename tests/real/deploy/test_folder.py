@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from local.control_plane.plane import OwnControlPlane
-from local.tests.real_parts import open_own_control_plane
 from tests.real.deploy.installer import LOCAL_STATE, Installer, Rule, installer, with_terraform
 from tests.terraform.examples import read_settings
 
@@ -29,12 +28,6 @@ BUCKET = (
     "--location=us-east5 --uniform-bucket-level-access --public-access-prevention\n"
     "  gcloud storage buckets update gs://research-1234-tpu-functions-state --versioning\n"
 )
-
-
-@pytest.fixture(scope="module")
-def plane() -> Iterator[OwnControlPlane]:
-    with open_own_control_plane() as started:
-        yield started
 
 
 @pytest.fixture

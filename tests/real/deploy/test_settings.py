@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from local.control_plane.plane import OwnControlPlane
-from local.tests.real_parts import open_own_control_plane
 from shared.triggers.routes import STEPS
 from tests.real.deploy.installer import Installer, with_terraform
 from tests.real.deploy.outputs import PROJECT
@@ -34,12 +33,6 @@ EXPECTED = {
     ),
 }
 """The line that deploy.sh prints for each example."""
-
-
-@pytest.fixture(scope="module")
-def plane() -> Iterator[OwnControlPlane]:
-    with open_own_control_plane() as started:
-        yield started
 
 
 @pytest.fixture
