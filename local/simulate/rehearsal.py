@@ -183,7 +183,7 @@ class Rehearsal:
         for line in (one for one in lines if one.at_s == 0):
             self._play(line)
         self._apply()
-        for line in (one for one in lines if 0 < one.at_s <= end_s):
+        for line in (one for one in lines if one.at_s > 0):
             self._run_until(line.at_s, progress)
             self._play(line)
         self._run_until(end_s, progress)
