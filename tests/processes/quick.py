@@ -13,6 +13,7 @@ QUICK_GCE = gce.Timings(
     in_use_lag_s=(0.0, 0.0),
     metadata_propagation_s=SHORT,
     log_delay_s=SHORT,
+    flex_start_grant_s=SHORT,
     bulk_check_s=SHORT,
     ici_activation_s=SHORT,
 )

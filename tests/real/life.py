@@ -67,15 +67,17 @@ class Life:
                 path = f"{PODS}/{pod['metadata']['name']}"
                 await self.ask("PATCH", path, {"metadata": {"annotations": {key: phase}}})
 
-    async def until(self, condition: Callable[[list[Document]], bool], what: str) -> None:
+    async def until(
+        self, condition: Callable[[list[Document]], bool], what: str, within_s: float = WITHIN_S
+    ) -> None:
         """Wait until a condition holds for the JobSet's Pods."""
         try:
-            async with asyncio.timeout(WITHIN_S):
+            async with asyncio.timeout(within_s):
                 while not condition(await self.client.list(PODS)):
                     await asyncio.sleep(0.1)
         except TimeoutError:
             pods = [(one["metadata"], one["status"]) for one in await self.client.list(PODS)]
-            raise AssertionError(f"not in {WITHIN_S:.0f} s: {what}: {pods}") from None
+            raise AssertionError(f"not in {within_s:.0f} s: {what}: {pods}") from None
 
     async def until_reported(self, reason: str) -> list[str]:
         """Wait for Events whose reason ends so; return their messages."""

@@ -53,7 +53,7 @@ async def set_template(life: Life) -> None:
     await life.ask("PATCH", OPTIONS, {"data": data})
 
 
-async def run(life: Life, name: str) -> dict[str, str]:
+async def run(life: Life, name: str, within_s: float = WITHIN_S) -> dict[str, str]:
     """Wait until the two Pods of a JobSet run, and no others; return their Nodes."""
 
     def is_running(pods: list[Document]) -> bool:
@@ -62,7 +62,7 @@ async def run(life: Life, name: str) -> dict[str, str]:
             one["metadata"]["name"].startswith(name) for one in pods
         )
 
-    await life.until(is_running, f"only {name} runs")
+    await life.until(is_running, f"only {name} runs", within_s)
     pods = await life.client.list(PODS)
     return {one["spec"]["hostname"]: one["spec"]["nodeName"] for one in pods}
 

@@ -17,6 +17,7 @@ import yaml
 
 from local import jobsets
 from local.cloud.simulation import PROJECT
+from local.cluster.manifests import GROUPS, label_workload
 from local.control_plane import workload_controllers
 from local.control_plane.plane import OwnControlPlane
 from local.show.workload_demo import OPTIONS
@@ -25,8 +26,11 @@ from shared.base.documents import find_condition
 from tests.real.life import PODS, WITHIN_S, Document, Life, living
 from tests.real.pods import kubectl
 from tests.real.queues import (
+    JOBSETS,
+    LABEL,
     MARKS,
     ONE_SLICE,
+    WORKLOADS,
     is_suspended,
     leave_nothing,
     queue,
@@ -43,10 +47,18 @@ QUEUE = "slices-first"
 EXAMPLE = list(yaml.safe_load_all((ROOT / "examples" / f"kueue-{QUEUE}.yaml").read_text()))
 DEFINITION = Path(jobsets.__file__).parent / "provisioning_request.yaml"
 REQUESTS = "/apis/autoscaling.x-k8s.io/v1/namespaces/default/provisioningrequests"
-LISTED = "default: {kinds: [JobSet, ProvisioningRequest], slices: 4}"
+LISTED = "default: {kinds: [JobSet, Job, LeaderWorkerSet, ProvisioningRequest], slices: 4}"
+CLASS = "cloud.google.com/compute-class"
 RESERVATION = f"projects/{PROJECT}/zones/us-east5-a/reservations/my-tpu-reservation"
-RESERVED = {"cloud.google.com/compute-class": "v6e-reserved"}
-INSERT = "instanceGroupManagers.insert"
+RESERVED, SPOT, FLEX = ({CLASS: f"v6e-{one}"} for one in ("reserved", "spot", "flex-start"))
+INSERTS = [
+    f"{one}.insert" for one in ("resourcePolicies", "instanceTemplates", "instanceGroupManagers")
+]
+INSERT = INSERTS[-1]
+NEXT_CANDIDATE_WITHIN_S = WITHIN_S + 120
+"""Whether to try again is looked at once a minute."""
+MOST_CALLS = 40
+"""To Compute Engine in the life of a slice of two hosts. Alone and on time, such a life has 27 to 33."""
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +79,13 @@ def cluster() -> Iterator[OwnControlPlane]:
                         flavor["resources"][0]["nominalQuota"] = ONE_SLICE
                 if manifest["kind"] != "TPUSliceClass":
                     kubectl(plane, "apply", "-f", "-", stdin=json.dumps(manifest))
+            high = {
+                "apiVersion": workload_controllers.KUEUE.api_version,
+                "kind": "WorkloadPriorityClass",
+                "metadata": {"name": "high"},
+                "value": 1000,
+            }
+            kubectl(plane, "apply", "-f", "-", stdin=json.dumps(high))
             yield plane
 
 
@@ -80,8 +99,12 @@ async def serving(
         await life.ask("PATCH", OPTIONS, {"data": {"namespaces": LISTED}})
         for manifest in EXAMPLE:
             if manifest["kind"] == "TPUSliceClass":
+                manifest = manifest | {"spec": manifest["spec"] | {"giveUpAfter": "30s"}}
                 await life.ask("POST", CLASSES, manifest)
         yield life
+        calls = life.supervisor.gce.calls.counts()
+        assert {calls[one] for one in INSERTS} == {calls[INSERT]}
+        assert calls.total() <= MOST_CALLS * calls[INSERT], calls
 
 
 async def until(
@@ -99,6 +122,17 @@ async def until(
 
 def is_provisioned(request: Document) -> bool:
     return find_condition(request.get("status", {}), "Provisioned").get("status") == "True"
+
+
+async def list_kinds(life: Life) -> dict[str, str]:
+    """The provisioning model of each slice, by the name of its owner."""
+    found = await life.client.list(GROUPS)
+    return {
+        one["metadata"]["name"].rpartition("-")[0]: one["spec"]["instanceConfig"][
+            "provisioningModel"
+        ]
+        for one in found
+    }
 
 
 def count_inserts(life: Life) -> int:
@@ -142,12 +176,160 @@ async def test_a_second_jobset_waits_for_quota_without_a_request_until_the_first
         await until_slices_are(life, 1)
         pods = [one for one in await life.client.list(PODS) if is_running(one, "second")]
         assert not {one["spec"]["nodeName"] for one in pods} & set(nodes.values())
-        inserts = ("resourcePolicies", "instanceTemplates", "instanceGroupManagers")
-        calls = life.supervisor.gce.calls.counts()
-        assert {one: calls[f"{one}.insert"] for one in inserts} == dict.fromkeys(inserts, 2)
+        assert count_inserts(life) == 2
         await leave_nothing(life, "first", "second")
         await until(life, lambda requests: not requests)
 
 
 def is_running(pod: Document, name: str) -> bool:
     return bool(pod["metadata"]["name"].startswith(name) and pod["status"]["phase"] == "Running")
+
+
+async def test_workloads_are_admitted_to_reserved_spot_and_flex_start_flavors_in_order(
+    cluster: OwnControlPlane, tmp_path: Path
+) -> None:
+    async with serving(cluster, tmp_path) as life:
+        await queue(life, "chosen", QUEUE, selects=SPOT)
+        await until_slices_are(life, 1)
+        for count, name in enumerate(("one", "two"), 2):
+            await queue(life, name, QUEUE)
+            await until_slices_are(life, count)
+        await queue(life, "three", QUEUE)
+        await until_without_quota(life, "three")
+        await life.until(
+            lambda pods: [one["status"]["phase"] for one in pods] == ["Running"] * 6, "three run"
+        )
+        assert await list_kinds(life) == {
+            "chosen": "SPOT",
+            "one": "RESERVATION_BOUND",
+            "two": "FLEX_START",
+        }
+        assert count_inserts(life) == 3
+        await life.ask("DELETE", f"{JOBSETS}/three", {"propagationPolicy": "Foreground"})
+        await leave_nothing(life, "chosen", "one", "two")
+
+
+async def test_a_stockout_falls_to_the_next_candidate_and_never_to_the_next_flavor(
+    cluster: OwnControlPlane, tmp_path: Path
+) -> None:
+    """Kueue chooses flavors by quota alone."""
+    async with serving(cluster, tmp_path, vms=0) as life:
+        faults = life.supervisor.gce.faults
+        faults.set_capacity("us-east5-b", "ct6e", 0)
+        await queue(life, "spot", QUEUE, selects=SPOT)
+        await run(life, "spot", NEXT_CANDIDATE_WITHIN_S)
+        (group,) = await life.client.list(GROUPS)
+        assert group["spec"]["nodeLocation"] == "us-central1-b"
+        await queue(life, "reserved", QUEUE)
+
+        def is_told(workloads: list[Document]) -> bool:
+            """Whether a Workload shows its users what the cloud has answered."""
+            checks = [one.get("status", {}).get("admissionChecks", ()) for one in workloads]
+            texts = [check.get("message", "") for one in checks for check in one]
+            return any("my-tpu-reservation" in text for text in texts)
+
+        await until(life, is_told, WORKLOADS)
+        found = await life.client.list(WORKLOADS)
+        (mine,) = (one for one in found if one["metadata"]["name"].startswith("jobset-reserved"))
+        (admitted,) = mine["status"]["admission"]["podSetAssignments"]
+        assert admitted["flavors"] == {"google.com/tpu": "v6e-class-reserved"}
+        assert await is_suspended(life, "reserved")
+        faults.set_reservation(RESERVATION, "ct6e-standard-4t", 2)
+        await life.until(
+            lambda pods: len([one for one in pods if is_running(one, "reserved")]) == 2,
+            "it runs when the reservation has room",
+            NEXT_CANDIDATE_WITHIN_S,
+        )
+        await leave_nothing(life, "spot", "reserved")
+
+
+async def test_a_preempted_jobset_is_admitted_to_another_flavor_and_gets_its_slice_there(
+    cluster: OwnControlPlane, tmp_path: Path
+) -> None:
+    async with serving(cluster, tmp_path, suspended_release_minutes=1) as life:
+        await queue(life, "low", QUEUE)
+        await run(life, "low")
+        assert await list_kinds(life) == {"low": "RESERVATION_BOUND"}
+        await queue(life, "high", QUEUE, selects=RESERVED, priority="high")
+        await life.until(
+            lambda pods: [one["status"]["phase"] for one in pods] == ["Running"] * 4, "both run"
+        )
+        assert await list_kinds(life) == {"low": "SPOT", "high": "RESERVATION_BOUND"}
+        await leave_nothing(life, "low", "high")
+
+
+async def test_a_preempted_jobset_releases_its_slice_for_the_other_and_gets_one_again(
+    cluster: OwnControlPlane, tmp_path: Path
+) -> None:
+    async with serving(cluster, tmp_path, vms=2, suspended_release_minutes=1) as life:
+        await queue(life, "low", QUEUE, selects=RESERVED)
+        await run(life, "low")
+        await queue(life, "high", QUEUE, selects=RESERVED, priority="high")
+        # The reservation has one slice: that of the preempted JobSet, for a minute.
+        await until(
+            life, lambda requests: ["high" in one["metadata"]["name"] for one in requests] == [True]
+        )
+        await life.until(
+            lambda pods: [is_running(one, "high") for one in pods] == [True] * 2,
+            "the other runs",
+            NEXT_CANDIDATE_WITHIN_S,
+        )
+        assert await list_kinds(life) == {"high": "RESERVATION_BOUND"}
+        assert await is_suspended(life, "low")
+        await life.ask("DELETE", f"{JOBSETS}/high", {"propagationPolicy": "Foreground"})
+        await life.until(
+            lambda pods: [is_running(one, "low") for one in pods] == [True] * 2,
+            "the preempted one runs",
+            NEXT_CANDIDATE_WITHIN_S,
+        )
+        await until_slices_are(life, 1)
+        await leave_nothing(life, "low")
+
+
+def read(file: str) -> Document:
+    """An example of one object, in the queue."""
+    found = label_workload(yaml.safe_load((ROOT / "examples" / file).read_text()))
+    found["metadata"]["labels"][f"{LABEL}/queue-name"] = QUEUE
+    return found
+
+
+async def test_an_indexed_job_gets_its_slice_before_its_pods(
+    cluster: OwnControlPlane, tmp_path: Path
+) -> None:
+    """Without a key of its own: its Pods select their slice by the key of the workload."""
+    job = read("indexed-job-v6e-2x4.yaml")
+    del job["spec"]["template"]["spec"]["nodeSelector"]["job-key"]
+    async with serving(cluster, tmp_path) as life:
+        path = "/apis/batch/v1/namespaces/default/jobs"
+        await life.ask("POST", path, job)
+        await until(life, lambda requests: list(map(is_provisioned, requests)) == [True])
+        await life.until(
+            lambda pods: [is_running(one, "train") for one in pods] == [True] * 2, "runs"
+        )
+        assert await list_kinds(life) == {"train": "RESERVATION_BOUND"}
+        await life.ask("DELETE", f"{path}/train", {"propagationPolicy": "Foreground"})
+        await life.until_slices_are_gone()
+        assert count_inserts(life) == 1
+
+
+async def test_each_group_of_a_leader_worker_set_gets_its_slice_before_its_pods(
+    cluster: OwnControlPlane, tmp_path: Path
+) -> None:
+    manifest = read("leaderworkerset-v6e-2x4.yaml")
+    manifest["spec"]["replicas"] = 2
+    path = workload_controllers.LWS.path
+    async with serving(cluster, tmp_path) as life:
+        await life.ask("POST", path, manifest)
+        await until(life, lambda requests: list(map(is_provisioned, requests)) == [True] * 2)
+        await life.until(
+            lambda pods: [is_running(one, "serve") for one in pods] == [True] * 4, "run"
+        )
+        found = [
+            one["spec"]["instanceConfig"]["provisioningModel"]
+            for one in await until_slices_are(life, 2)
+        ]
+        assert sorted(found) == ["RESERVATION_BOUND", "SPOT"]
+        assert count_inserts(life) == 2
+        await life.ask("DELETE", f"{path}/serve", {"propagationPolicy": "Foreground"})
+        await life.until_slices_are_gone()
+        await until(life, lambda requests: not requests)
