@@ -11,6 +11,7 @@ from functions.label_node import (
     interconnect_condition,
     joined_condition,
     maintenance_condition,
+    run_end,
 )
 from functions.label_node.joined_condition import VISIBLE_AFTER
 from functions.label_node.observe import NothingToCount
@@ -77,6 +78,7 @@ def decide(observed: ObservedNodes | NothingToCount, now: datetime) -> Plan:
     known = joined_condition.add_condition(observed, known, now)
     known = interconnect_condition.add_condition(observed.mig, observed.group, known, now)
     known = maintenance_condition.add_condition(observed, known, now)
+    known = run_end.add_run_end(observed, known)
     write = WriteStatus(readiness.conclude(group, known, now))
     have_all_joined = len(observed.joined) >= desired
     outcome = "AllJoined" if have_all_joined else "Counting"
@@ -85,7 +87,12 @@ def decide(observed: ObservedNodes | NothingToCount, now: datetime) -> Plan:
         first=first if announced != observed.status else (),
         each=nodes,
         resume=rest,
-        after=(write, *_list_node_events(observed, now), *_list_vm_events(observed, now)),
+        after=(
+            write,
+            *run_end.list_events(observed, known, now),
+            *_list_node_events(observed, now),
+            *_list_vm_events(observed, now),
+        ),
         best_effort=(
             *_plan_triggers(observed, now, have_all_joined=have_all_joined),
             *_plan_repair(observed, write.status, now),

@@ -12,7 +12,15 @@ from shared.base.signing_requests import MAX_REQUESTS_OF_TOKEN, TOO_OLD_AFTER, S
 from shared.frame.plan import Each, Fail, Plan, Send
 from shared.node_groups import recovery, status
 from shared.node_groups.node_group import AnyGroup, NodeGroup
-from shared.node_groups.status import MIG, TEMPLATE, Resource, State, Status, Type
+from shared.node_groups.status import (
+    MIG,
+    RUN_END_NOTICES,
+    TEMPLATE,
+    Resource,
+    State,
+    Status,
+    Type,
+)
 from shared.node_groups.work import message_about
 from shared.triggers import routes
 from shared.triggers.message import BATCH, SWEEP_KIND, Cause, Message, message_about_requests
@@ -106,9 +114,11 @@ def find_due_steps(group: AnyGroup, known: Status, at: datetime) -> tuple[str, .
     if is_repair_due:
         steps = (*steps, routes.TEAR_DOWN)
     retried = tuple(retry.step for retry in known.retries if retry.step in steps)
-    # The step is triggered when a repair is due, and counts all VMs soon after a first announcement.
-    announced = known.conditions.get(Type.MAINTENANCE_SCHEDULED)
-    moments = (repair_at, announced.since if announced is not None else None)
+    # The step is triggered when a repair is due, counts all VMs soon after a first announcement, and
+    # tells when the VMs end.
+    announced, end = known.conditions.get(Type.MAINTENANCE_SCHEDULED), known.run_ends
+    notices = () if end is None else tuple(end - notice for notice in RUN_END_NOTICES)
+    moments = (repair_at, announced.since if announced is not None else None, *notices)
     is_new = any(one is not None and timedelta() <= at - one < backoff.TICK for one in moments)
     due = steps if is_new or is_due(group, known, at) else ()
     is_recent = at - last_progress(group, known) < RETRIED_EACH_MINUTE_FOR

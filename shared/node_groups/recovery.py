@@ -152,6 +152,7 @@ def begin_repair(known: Status, now: datetime) -> Status:
     return replace(
         known.with_resource(MIG, mig),
         completed_at=None,
+        run_ends=None,
         conditions={kind: one for kind, one in known.conditions.items() if kind in kept},
         counts=Counts(known.counts.desired),
         pending=(),

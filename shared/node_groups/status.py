@@ -35,6 +35,12 @@ VMs that no longer exist)."""
 MAX_MESSAGE = 1024
 MAX_RETRY_MESSAGE = 400
 _CUT = " [...] "
+RUN_END_NOTICES = {
+    timedelta(days=1): "a day",
+    timedelta(hours=1): "an hour",
+    timedelta(minutes=10): "ten minutes",
+}
+"""How long before the VMs end by their maxRunDuration an Event tells it, and in which words."""
 _CENTURY_S = 100 * 365 * 24 * 3600
 """Longer runs are not told apart: anybody may have written the status."""
 
@@ -253,6 +259,8 @@ class Status:
     retries: tuple[Retry, ...] = ()
     """Errors that no condition reports: transient ones that only the sweep retries and that may not be
     over, and those of label_node while the slice is complete."""
+    run_ends: datetime | None = None
+    """When the first VM has run for its maxRunDuration, and Compute Engine ends it."""
     idle_since: datetime | None = None
     """Since when no Pod uses the chips of the Ready slice, as report_leaks observes once an hour."""
     unusable: Unusable = Unusable()
@@ -265,8 +273,12 @@ class Status:
             margin, since = MAX_JOIN_OF_VM, self.completed_at
         if not self.max_run_s or since is None:
             return False
-        max_run = timedelta(seconds=min(self.max_run_s, _CENTURY_S))
-        return now - since >= max_run - min(margin, max_run / 4)
+        end = self.find_run_end(since)
+        return now >= end - min(margin, (end - since) / 4)
+
+    def find_run_end(self, started: datetime) -> datetime:
+        """When a VM that was started then has run for its maxRunDuration, which is not 0."""
+        return started + timedelta(seconds=min(self.max_run_s, _CENTURY_S))
 
     def is_true(self, kind: Type) -> bool:
         condition = self.conditions.get(kind)
@@ -338,6 +350,7 @@ def parse(raw: Any) -> Status:
         pending=tuple(_parse_pending(document)),
         repairs=_parse_repairs(read_mapping(document, "repairs")),
         retries=tuple(_parse_retries(document)),
+        run_ends=_read_time(document["runEndsAt"]) if document.get("runEndsAt") else None,
         idle_since=_read_time(document["idleSince"]) if document.get("idleSince") else None,
         unusable=_parse_unusable(read_mapping(document, "unusable")),
     )
@@ -494,6 +507,7 @@ def render(status: Status) -> dict[str, Any]:
                 {"step": one.step, "message": one.message, "since": render_time(one.since)}
                 for one in status.retries
             ],
+            "runEndsAt": _time(status.run_ends),
             "idleSince": _time(status.idle_since),
             "unusable": _render_unusable(status.unusable),
         }

@@ -16,6 +16,7 @@ from tests.support.harness import Harness
 from tests.support.manifests import manifest
 
 LABEL = "tpu-functions.dev/maintenance-at"
+NOTICED = ("an hour", "ten minutes")
 
 
 def labels(harness: Harness) -> list[str]:
@@ -98,3 +99,31 @@ def test_the_announcements_of_a_large_slice_cost_a_few_calls_each_and_few_lists(
         assert calls["PUT status"] <= 3
         assert sum(calls.values()) <= 5 * hosts
     assert len(set(labels(harness))) == 1
+
+
+@pytest.mark.parametrize("change", [{}, TWO_SINGLE], ids=["BULK", "INDIVIDUAL"])
+def test_the_end_of_the_vms_is_told_an_hour_and_ten_minutes_before(
+    change: dict[str, Any],
+) -> None:
+    harness = Harness()
+    flex = {"provisioningModel": "FLEX_START", "reservation": None, "maxRunDuration": "90m"}
+    helpers.ready_slice(harness, manifest(instanceConfig=flex, **change))
+    group = harness.group(NAME)
+    assert group is not None
+    end = group["status"]["runEndsAt"]
+    starts = [helpers.get(harness, vm)["lastStartTimestamp"] for vm in helpers.vms(harness)]
+    assert parse_time(end) == min(map(parse_time, starts)).replace(microsecond=0) + 90 * MINUTE
+    harness.run_for(85 * MINUTE)
+    events = harness.simulation.admin("GET", "/api/v1/namespaces/default/events")["items"]
+    told = {
+        one["message"]: parse_time(end) - parse_time(one["firstTimestamp"])
+        for one in events
+        if one["reason"] == "RunEnds"
+    }
+    text = (
+        "Compute Engine ends the VMs at {}, in {}: they have run for their maxRunDuration then. {}"
+    )
+    near, late = (text.format(end, one, "Save checkpoints before.") for one in NOTICED)
+    assert told.keys() == {near, late}
+    assert HOUR - 2 * MINUTE <= told[near] <= HOUR
+    assert 8 * MINUTE <= told[late] <= 10 * MINUTE

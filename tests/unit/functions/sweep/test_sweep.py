@@ -148,6 +148,20 @@ def test_vms_with_maintenance_are_counted_once_more_within_a_minute_of_the_first
     assert len([one for one in found if one]) <= 2, "and by the hourly look"
 
 
+def test_label_node_is_triggered_a_day_an_hour_and_ten_minutes_before_the_vms_end() -> None:
+    status = known(Type.MIG_READY, Type.NODES_JOINED, Type.READY, resources=EXISTING)
+    end = NOW + timedelta(days=2)
+    minutes = [end - timedelta(seconds=30, minutes=number) for number in range(25 * 60)]
+    before, after = (
+        {at for at in minutes if find_due_steps(group(), one, at)}
+        for one in (status, replace(status, run_ends=end))
+    )
+    notices = (timedelta(days=1), timedelta(hours=1), timedelta(minutes=10))
+    told = {end - notice + timedelta(seconds=30) for notice in notices}
+    assert told <= after
+    assert after - before <= told
+
+
 def test_a_run_publishes_in_the_order_of_a_slices_life_and_the_oldest_groups_first() -> None:
     """What comes first gets the rate quota."""
     groups = {

@@ -224,6 +224,7 @@ FULL = Status(
     counts=Counts(2, 2, 1, 1, 1),
     pending=(Pending("tng-a-1a2b3c4d-x1y2", "NodeNotReady", MOMENT),),
     retries=(Retry("label_node", "503 backendError", MOMENT),),
+    run_ends=MOMENT,
     idle_since=MOMENT,
     unusable=Unusable(dict.fromkeys(UnusableCause, 60), UnusableCause.USER, 8, MOMENT),
 )

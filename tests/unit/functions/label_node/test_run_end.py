@@ -1,0 +1,79 @@
+"""The end of the VMs by maxRunDuration, and when it is told."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+import pytest
+
+from functions.label_node.run_end import add_run_end, list_events
+from shared.node_groups.status import Status
+from shared.ports.gce.values import Instance
+from tests.support.builders import NOW
+from tests.unit.functions.label_node.objects import A, B, observed, on_resync, vm
+
+DAY, HOUR = timedelta(days=1), timedelta(hours=1)
+TWO_DAYS = Status(max_run_s=2 * 24 * 3600)
+KNOWN = replace(TWO_DAYS, run_ends=NOW + HOUR)
+EARLY, LATE = NOW - HOUR, NOW - timedelta(minutes=50)
+ENDS: dict[str, tuple[Status, dict[str, Instance | None], bool, datetime | None]] = {
+    "the first VM that was started": (
+        TWO_DAYS,
+        {A: vm(started=LATE), B: vm(B, started=EARLY)},
+        True,
+        EARLY + 2 * DAY,
+    ),
+    "no limit": (Status(), {A: vm(started=EARLY)}, True, None),
+    "no limit any more": (replace(KNOWN, max_run_s=0), {}, False, None),
+    "no VM was read": (KNOWN, {}, False, NOW + HOUR),
+    "another VM joins later": (KNOWN, {B: vm(B, started=LATE)}, False, NOW + HOUR),
+    "another VM joins, started earlier": (
+        replace(TWO_DAYS, run_ends=LATE + 2 * DAY),
+        {B: vm(B, started=EARLY)},
+        False,
+        EARLY + 2 * DAY,
+    ),
+    "a VM is lost: the others stay": (
+        KNOWN,
+        {A: None, B: vm(B, started=LATE)},
+        True,
+        LATE + 2 * DAY,
+    ),
+    "a stopped VM does not count": (
+        TWO_DAYS,
+        {A: vm(started=LATE), B: vm(B, status="TERMINATED", started=EARLY)},
+        True,
+        LATE + 2 * DAY,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", ENDS.values(), ids=ENDS)
+def test_the_end_is_that_of_the_first_vm_that_was_started(
+    case: tuple[Status, dict[str, Instance | None], bool, datetime | None],
+) -> None:
+    known, instances, has_all_vms, end = case
+    given = observed(known=known, instances=instances, has_all_vms=has_all_vms)
+    assert add_run_end(given, known).run_ends == end
+
+
+@pytest.mark.parametrize(
+    "left, words",
+    [
+        (DAY + timedelta(seconds=1), []),
+        (DAY, ["a day"]),
+        (DAY - timedelta(minutes=9), ["a day"]),
+        (DAY - timedelta(minutes=10), []),
+        (HOUR, ["an hour"]),
+        (timedelta(minutes=10), ["ten minutes"]),
+        (timedelta(seconds=1), ["ten minutes"]),
+        (timedelta(0), []),
+    ],
+)
+def test_a_resync_soon_after_a_notice_is_due_tells_the_end(
+    left: timedelta, words: list[str]
+) -> None:
+    known = replace(TWO_DAYS, run_ends=NOW + left)
+    assert [one.event.key for one in list_events(on_resync(known=known), known, NOW)] == words
+    assert list(list_events(observed(known=known), known, NOW)) == []
