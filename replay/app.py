@@ -456,6 +456,34 @@ def show_timeline(
     print_timeline(timeline, price, output)
 
 
+@app.command(
+    "rehearse", short_help="Show which decisions of the past this version would make differently."
+)
+def rehearse_decisions(
+    ctx: typer.Context,
+    since: Annotated[
+        str, commands.duration_option("--since", "Start of the time range, as an age: 2h, 7d.")
+    ] = "7d",
+    output: commands.Output = Format.TABLE,
+) -> None:
+    """Read the functions' decisions from Cloud Logging, make each again from what was observed then, and
+    show those that this version of the tool makes differently: an upgrade, before it is made.
+
+    Nothing is observed again or executed. provision_slice, release_slice, report_leaks and the sweep
+    write no snapshot of what they observe: their decisions are not made again.
+
+    \b
+    Examples:
+      kubectl tng rehearse --since 30d
+      kubectl tng rehearse --output json | jq '.different[].decision.today'
+    """
+    from replay.rehearse import print_rehearsal, rehearse
+
+    deps = commands.get_dependencies(ctx)
+    began = deps.now() - commands.parse_duration(since)
+    print_rehearsal(rehearse(deps, began), began, output)
+
+
 @app.command("web", short_help="Show all of this on a live page, on this machine.")
 def serve_page(
     ctx: typer.Context,

@@ -71,9 +71,9 @@ class CloudLogging:
         return open_client(service.LoggingServiceV2Client, transport, "LOGGING_EMULATOR_HOST")
 
 
-def from_functions(settings: Settings) -> str:
-    """The query for what the functions log, in their own project. A function has its topic's name."""
-    names = (json.dumps(topic_id(settings.topic_prefix, step)) for step in routes.ROUTES)
+def from_functions(settings: Settings, steps: Iterable[str] = routes.ROUTES) -> str:
+    """The query for what functions log, in their own project. A function has its topic's name."""
+    names = (json.dumps(topic_id(settings.topic_prefix, step)) for step in steps)
     return (
         f'logName="projects/{settings.pubsub_project}/logs/run.googleapis.com%2Fstdout"\n'
         f'resource.type="cloud_run_revision"\n'

@@ -19,7 +19,7 @@ from shared.node_groups.work import WriteStatus
 
 MAX_ACTIONS = 4
 """Actions that a line of text names; of more it gives the number."""
-_STEPS: Mapping[str, Step[Any, Any]] = {
+STEPS: Mapping[str, Step[Any, Any]] = {
     module.STEP.name: module.STEP
     for module in (create_resources, inject_token, approve_join, label_node, tear_down)
 }
@@ -56,7 +56,7 @@ class Decision:
 
 def decide_again(line: Mapping[str, Any]) -> Decision:
     """The decision of an invocation, by its log line. Never raises, whatever the line holds."""
-    step = _STEPS.get(str(line.get("step", "")))
+    step = STEPS.get(str(line.get("step", "")))
     if step is None:
         return Decision(problem=f"{line.get('step')} writes no snapshot of what it observes")
     if FIELD not in line:
@@ -111,7 +111,7 @@ def to_document(decision: Decision) -> dict[str, Any]:
 
 @cache
 def _get_classes(step: str) -> Mapping[str, type]:
-    return find_classes(_STEPS[step].decide)
+    return find_classes(STEPS[step].decide)
 
 
 def _read_then(line: Mapping[str, Any], snapshot: Snapshot, *, knows_ready: bool) -> Decided:

@@ -89,12 +89,12 @@ def decode(field: Any, classes: Mapping[str, type]) -> Snapshot:
     if not isinstance(field, Mapping):
         raise SnapshotError("the log line has none")
     if field.get("version") != VERSION:
-        known = f"version {field.get('version')!r} is not known; this tool reads {VERSION}"
+        known = f"version {_whole(field.get('version'))!r} is not known; this tool reads {VERSION}"
         raise SnapshotError(known)
     if "error" in field:
         raise SnapshotError(f"the function could not write it: {field['error']}")
     if "data" not in field:
-        size = f"it had {field.get('bytes')} bytes, and the log takes {MAX_BYTES}"
+        size = f"it had {_whole(field.get('bytes'))} bytes, and the log takes {MAX_BYTES}"
         raise SnapshotError(f"the function left it out: {size}")
     try:
         decompressor = zlib.decompressobj()
@@ -113,6 +113,11 @@ def decode(field: Any, classes: Mapping[str, type]) -> Snapshot:
         )
     except _UNREADABLE as error:
         raise SnapshotError(f"it is damaged: {type(error).__name__}: {error}") from error
+
+
+def _whole(number: Any) -> Any:
+    """Cloud Logging returns each number of a JSON line as a float."""
+    return int(number) if isinstance(number, float) and number.is_integer() else number
 
 
 def find_classes(decide: Callable[..., Any]) -> dict[str, type]:

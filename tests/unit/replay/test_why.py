@@ -25,6 +25,7 @@ from tests.stories import helpers
 from tests.support.builders import NOW
 from tests.support.harness import Harness
 from tests.unit.functions.label_node import objects as labels
+from tests.unit.replay.decision_lines import changed, line
 from tests.unit.replay.tool import Tool, training
 from tests.unit.shared.frame.cases import CASES, rules_of
 
@@ -157,24 +158,6 @@ def test_the_page_has_decisions(tmp_path: Path) -> None:
     assert "<span class=soft>observed: " in page.read_text()
 
 
-def line(**change: Any) -> dict[str, Any]:
-    """A line of label_node about two Nodes of which one is ready, and its snapshot."""
-    nodes = (labels.node(labels.A), labels.node(labels.B, ready=False))
-    given = labels.on_resync(
-        *nodes, instances={name: labels.vm(name) for name in (labels.A, labels.B)}
-    )
-    plan = label_node.decide.decide(given, NOW)
-    found = encode(given, NOW, plan, rules_of(label_node.STEP))
-    written = {"reason": "NodeNotReady", "message": "m"}
-    return {
-        "step": "label_node",
-        "decision": plan.outcome,
-        "ready": written,
-        FIELD: found,
-        **change,
-    }
-
-
 EXISTING = "status: workload policy Ready, instance template Ready, managed instance group Ready"
 DELETING = "the group is being deleted since 2026-11-20T09:59:00Z"
 REQUEST = "csr-x for tng-my-slice-06caaff9-ab12, made with the token abcdef, 2026-11-20T09:58:01Z"
@@ -238,13 +221,6 @@ def test_an_event_after_a_status_write_does_not_hide_the_reason_of_ready() -> No
 
 
 WRITE = "update the status if it differs"
-
-
-def changed(**fields: Any) -> dict[str, Any]:
-    """Return a snapshot with other fields."""
-    document = json.loads(zlib.decompress(base64.b64decode(line()[FIELD]["data"])))
-    data = base64.b64encode(zlib.compress(json.dumps(document | fields).encode())).decode()
-    return {"version": 1, "bytes": len(data), "data": data}
 
 
 def test_an_equal_decision_is_rendered_once() -> None:
