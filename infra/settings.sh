@@ -16,7 +16,7 @@ find_settings() {
     case $names in '' | *' '*) fail "name the cluster: $command CLUSTER${names:+; there are settings of $names}" ;; esac
     cluster=$names
   fi
-  [[ $cluster =~ ^[a-z][a-z0-9-]*$ ]] || fail "CLUSTER must be lower-case letters, digits and hyphens, not $cluster"
+  [[ $cluster =~ ^[A-Za-z0-9][A-Za-z0-9._-]*$ ]] || fail "CLUSTER must be letters, digits, '-', '_' and '.', the first one a letter or digit, not $cluster"
   [ "$cluster" != default ] ||
     fail "CLUSTER cannot be default: Terraform keeps the local state of this workspace in the folder of the release, which an upgrade replaces. Choose another name"
   settings=$dir/$cluster.tfvars backend=$dir/backend.tf deployed=$dir/$cluster.deployed.yaml values=$dir/$cluster.yaml
@@ -90,7 +90,7 @@ write_settings() {
   region=$(gcloud config get compute/region 2>/dev/null) && [ -n "$region" ] || fail "gcloud has no region, for the functions: gcloud config set compute/region REGION"
   ! $is_gke || example=gke-jobsets
   # A valid prefix of 3 to 13 characters, whatever the name of the cluster.
-  prefix=$(sed -E 's/-+/-/g; s/-$//; s/^(gcp-|.{1,2}$)/tpu-&/; s/^(.{13}).*/\1/; s/-$//' <<<"$cluster")
+  prefix=$(tr A-Z._ a-z-- <<<"$cluster" | sed -E 's/^[0-9-]+/tpu-&/; s/-+/-/g; s/-$//; s/^(gcp-|.{1,2}$)/tpu-&/; s/^(.{13}).*/\1/; s/-$//')
   server=$(kubectl config view --minify --output='jsonpath={.clusters[0].cluster.server}')
   issuer=$(kubectl get --raw /.well-known/openid-configuration | sed 's/.*"issuer": *"\([^"]*\)".*/\1/')
   kubectl get --raw /openid/v1/jwks | sed 's/^/      /' >"$temporary/jwks" && echo >>"$temporary/jwks"

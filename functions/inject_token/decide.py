@@ -8,7 +8,7 @@ from functions.inject_token.actions import CreateSecret, RevokeIfJoined, SetMeta
 from functions.inject_token.observe import UNUSED_AFTER, NothingToInject, ObservedVms, Vm
 from shared.base.names import VM_STARTED_KEY
 from shared.frame.plan import Action, Each, Plan, Send, plan_unread
-from shared.node_groups import readiness
+from shared.node_groups import readiness, recovery
 from shared.node_groups.actions import DeleteNode, RevokeToken
 from shared.node_groups.bootstrap import join_metadata
 from shared.node_groups.membership import find_token_of_this_start
@@ -72,6 +72,8 @@ def _plan_without_tokens(observed: NothingToInject, now: datetime) -> Plan:
     group = observed.group
     if group.deleting is not None:
         return Plan("Deleting")
+    if recovery.is_repair_begun(group, observed.status):
+        return Plan("Repairing")
     known = observed.status.without_retry(routes.INJECT_TOKEN)
     if not observed.can_be_served:
         # create_resources reports why; this step only ends its own transient error.

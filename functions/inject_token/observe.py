@@ -14,6 +14,7 @@ from shared.node_groups.membership import (
     may_match,
 )
 from shared.node_groups.node_group import AnyGroup, Bootstrap, NodeGroup
+from shared.node_groups.recovery import is_repair_begun
 from shared.node_groups.status import Status, Type
 from shared.node_groups.work import GroupWork
 from shared.ports.errors import CallError, OutOfTimeError
@@ -102,7 +103,8 @@ def observe(work: GroupWork) -> ObservedVms | NothingToInject:
     if not isinstance(group, NodeGroup) or not work.settings.serves(group.spec.project):
         return NothingToInject(group, known, work.trigger, can_be_served=False)
     bootstrap = group.spec.bootstrap
-    if group.deleting is not None or bootstrap is None:
+    is_ending = group.deleting is not None or is_repair_begun(group, known)
+    if is_ending or bootstrap is None:
         return NothingToInject(group, known, work.trigger)
     if not work.trigger.vms:
         return _list_vms(work, ObservedVms(group, bootstrap, known, work.trigger))

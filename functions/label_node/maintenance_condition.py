@@ -1,5 +1,6 @@
 """The condition MaintenanceScheduled: maintenance that Compute Engine has announced for VMs."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
@@ -15,6 +16,8 @@ ANNOUNCEMENTS = frozenset(
 )
 """The methods of the audit log's entries when maintenance is announced, begins or is over."""
 _MAX_NAMED = 8
+_BEGIN = re.compile(r", from (\S+Z) to ")
+"""The begin of the window in the condition's message: the status has it nowhere else."""
 _TYPE = Type.MAINTENANCE_SCHEDULED
 _ONGOING = "Ongoing"
 _REASONS = {"PENDING": "Pending", "ONGOING": _ONGOING}
@@ -33,18 +36,24 @@ def add_condition(observed: ObservedNodes, known: Status, now: datetime) -> Stat
 
 def add_announcement(observed: ObservedNodes, now: datetime) -> Status:
     """The status with the condition about the trigger's VM, if it announces what the condition does not
-    have: any maintenance, or that it has begun. A resync must count the other VMs then.
+    have: any maintenance, one that begins earlier, or that it has begun. A resync must count the other
+    VMs then.
 
     Hundreds of VMs are announced within seconds. The first write keeps the others from a resync; a
-    window that has moved, and the end, are left to the hourly one.
+    later window, and the end, are left to the hourly one.
     """
     trigger, known = observed.trigger, observed.status
     vm = observed.members.get(trigger.event.name) if isinstance(trigger, LogTrigger) else None
     if vm is None or vm.maintenance is None:
         return known
     before, reason = known.conditions.get(_TYPE), _find_reason(vm.maintenance)
-    is_begin = reason == _ONGOING and before is not None and before.reason != reason
-    return _describe(observed, known, {vm.name: vm}, now) if before is None or is_begin else known
+    if before is not None:
+        is_begin = reason == _ONGOING and before.reason != reason
+        start, said = vm.maintenance.start, _BEGIN.search(before.message)
+        is_earlier = start is not None and said is not None and render_time(start) < said[1]
+        if not is_begin and (before.reason == _ONGOING or not is_earlier):
+            return known
+    return _describe(observed, known, {vm.name: vm}, now)
 
 
 def _describe(

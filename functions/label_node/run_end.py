@@ -5,7 +5,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from functions.label_node.observed_nodes import ObservedNodes
-from shared.base.timestamps import render_time
+from shared.base.timestamps import CLOCKS_DIFFER_BY, render_time
 from shared.frame.plan import Emit
 from shared.node_groups.status import RUN_END_NOTICES, Status
 from shared.ports.gce.values import UP
@@ -34,9 +34,10 @@ def list_events(observed: ObservedNodes, known: Status, now: datetime) -> Iterat
     if end is None or not observed.trigger.is_resync:
         return
     for notice, words in RUN_END_NOTICES.items():
-        if timedelta() <= now - (end - notice) < min(_TOLD_WITHIN, notice):
+        if -CLOCKS_DIFFER_BY <= now - (end - notice) < min(_TOLD_WITHIN, notice):
+            at = render_time(end)
             text = (
-                f"Compute Engine ends the VMs at {render_time(end)}, in {words}: they have run for "
-                "their maxRunDuration then. Save checkpoints before."
+                f"Compute Engine ends the first of the VMs at {at}, in {words}: it has run for its "
+                "maxRunDuration then. Save checkpoints before."
             )
-            yield Emit(Event("RunEnds", text, is_warning=True, key=words), once=True)
+            yield Emit(Event("RunEnds", text, is_warning=True, key=f"{words} {at}"), once=True)

@@ -23,7 +23,7 @@ from shared.ports.errors import CallError, OutOfTimeError
 from shared.ports.gce.calls import Gce
 from shared.ports.gce.values import ListedResource, Mig, Policy, Template, TemplateRef
 from shared.settings import Settings
-from shared.slices.kinds.kind import list_pods_on_nodes
+from shared.slices.kinds.kind import FEW_NODES, list_pods_on_nodes
 
 MAX_LEAKS = 10
 """How many leaked slices one invocation reads again and reports, the oldest first."""
@@ -31,6 +31,8 @@ SECONDS_FOR_CONFIRMING = 15.0
 """Listing leaves so many seconds for reading the groups and the suspected slices."""
 SECONDS_FOR_WRITES = 5.0
 """Reading Pods leaves so many seconds for recording which slices are idle."""
+SECONDS_FOR_PODS = 5.0
+"""For the one list of Pods that large slices need whose first Node is not used."""
 
 
 @dataclass(frozen=True)
@@ -115,18 +117,22 @@ def _keep_tpu_nodes(
 
 def _find_users(work: Work, slices: dict[str, SliceInUse]) -> None:
     """Set whether Pods hold chips of the slices. The first Node of a slice that is in use mostly shows
-    it. The other Nodes of the others are read together: an idle slice may have 2,304.
+    it. The other Nodes of large slices are read together: an idle slice may have 2,304.
 
     If there is no time for all, the next run begins with another slice.
     """
     left: list[str] = []
-    for name in work.rotate(sorted(slices)):
-        if not work.has_time():
-            break
-        if _find_used(work, slices[name].nodes[:1]):
-            slices[name] = replace(slices[name], is_used=True)
-        else:
-            left.append(name)
+    with work.reserve(SECONDS_FOR_WRITES + SECONDS_FOR_PODS):
+        for name in work.rotate(sorted(slices)):
+            if not work.has_time():
+                break
+            first, rest = slices[name].nodes[:1], slices[name].nodes[1:]
+            is_used = bool(_find_used(work, first))
+            if not is_used and len(rest) > FEW_NODES:
+                left.append(name)
+                continue
+            is_used = is_used or bool(_find_used(work, rest))
+            slices[name] = replace(slices[name], is_used=is_used)
     if not left:
         return
     used = _find_used(work, [node for name in left for node in slices[name].nodes[1:]])

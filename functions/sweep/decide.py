@@ -26,6 +26,7 @@ from shared.triggers import routes
 from shared.triggers.message import BATCH, SWEEP_KIND, Cause, Message, message_about_requests
 
 SETTLED_EVERY_MINUTES = 60
+REPAIRED_EACH_MINUTE_FOR = timedelta(minutes=30)
 RETRIED_EACH_MINUTE_FOR = timedelta(minutes=8)
 """So long after a group's last progress each run triggers its steps with a transient error, and
 `OTHERS_EVERY_MINUTES` its other steps. For as long, a group without one is due in each run, too
@@ -121,6 +122,8 @@ def find_due_steps(group: AnyGroup, known: Status, at: datetime) -> tuple[str, .
     moments = (repair_at, announced.since if announced is not None else None, *notices)
     is_new = any(one is not None and timedelta() <= at - one < backoff.TICK for one in moments)
     due = steps if is_new or is_due(group, known, at) else ()
+    if is_repair_due and repair_at is not None and at - repair_at < REPAIRED_EACH_MINUTE_FOR:
+        due = due or (routes.TEAR_DOWN,)  # no event tells that Compute Engine has ended its changes
     is_recent = at - last_progress(group, known) < RETRIED_EACH_MINUTE_FOR
     is_turn_of_others = (_minute(at) - _spread(group)) % OTHERS_EVERY_MINUTES == 0
     return retried if retried and is_recent and not (due and is_turn_of_others) else due
@@ -156,7 +159,8 @@ def list_steps(group: AnyGroup, known: Status) -> tuple[str, ...]:
         # do, a VM is lost.
         if counts.running > counts.joined and not have_all_joined:
             steps.append(routes.INJECT_TOKEN)
-        if counts.running != counts.ready:
+        is_limited = known.run_ends is not None or Type.MAINTENANCE_SCHEDULED in known.conditions
+        if counts.running != counts.ready or is_limited:
             steps.append(routes.LABEL_NODE)
     return tuple(dict.fromkeys((*steps, *retried)))
 

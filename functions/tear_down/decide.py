@@ -110,7 +110,8 @@ def _plan_repair(observed: observe.Observed, now: datetime) -> Plan:
         # The entry stays Deleting, so that a message that continues deletes the other Nodes.
         known = known.with_resource(MIG, replace(known.resources[MIG], error=None))
         write = WriteStatus(readiness.conclude(group, known, now))
-        return Plan("Recreating", first=(write,), each=nodes, resume=rest, best_effort=forward)
+        rebuild = () if observed.has_unread_vms else forward  # the sweep repeats this step
+        return Plan("Recreating", first=(write,), each=nodes, resume=rest, if_all_succeeded=rebuild)
     is_delete_due = mig.action is ResourceAction.DELETE
     is_new = own is not None and own.waits_as_a_whole
     if is_delete_due and not is_lost and (observed.members or is_new):

@@ -10,7 +10,14 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from shared.base.documents import read_list, read_mapping, read_number, read_text, read_texts
+from shared.base.documents import (
+    read_list,
+    read_mapping,
+    read_mappings,
+    read_number,
+    read_text,
+    read_texts,
+)
 from shared.base.fields import Violation, is_yes
 from shared.base.names import (
     ACCELERATOR_COUNT_LABEL,
@@ -318,7 +325,12 @@ def _follow_status(group: NodeGroup) -> NodeGroup:
         if topology != given.topology:
             changed["spec.topology"] = f"{policy_or_mig} with {topology}"
     count = int(read_number(read_mapping(status, "nodeSummary"), "desired"))
-    if count > 0 and (mig := found.get("managedInstanceGroup", "")):
+    # A MIG of another size than the status has: the way back is to its size.
+    has_other_size = any(
+        one.get("type") == "ManagedInstanceGroupReady" and one.get("reason") == "ResourceConflict"
+        for one in read_mappings(status, "conditions")
+    )
+    if count > 0 and not has_other_size and (mig := found.get("managedInstanceGroup", "")):
         spec = replace(spec, node_count=count)
         changed["spec.nodeCount"] = f"{mig} with {count} VMs" if count != given.node_count else ""
     source, template = spec.source, found.get("instanceTemplate", "")

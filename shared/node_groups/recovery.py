@@ -106,10 +106,9 @@ def find_repair_time(group: AnyGroup, known: Status) -> datetime | None:
         return None
     restored = since + find_restore_time(known.provisioning_model, Reason.NODE_LOST)
     count, last_at = _count_repairs(known, since)
-    if last_at is None or not count:
-        return restored
-    gap: timedelta = min(DAY, FIRST_GAP * 2 ** min(count - 1, 10))
-    return max(restored, last_at + gap)
+    gap = FIRST_GAP * 2 ** min(count - 1, 10) if count else timedelta()
+    at = restored if last_at is None else max(restored, last_at + min(DAY, gap))
+    return None if known.has_run_out(at) else at
 
 
 def is_repair_due(group: AnyGroup, known: Status, now: datetime) -> bool:

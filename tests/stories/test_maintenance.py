@@ -120,10 +120,8 @@ def test_the_end_of_the_vms_is_told_an_hour_and_ten_minutes_before(
         for one in events
         if one["reason"] == "RunEnds"
     }
-    text = (
-        "Compute Engine ends the VMs at {}, in {}: they have run for their maxRunDuration then. {}"
-    )
-    near, late = (text.format(end, one, "Save checkpoints before.") for one in NOTICED)
+    text = "Compute Engine ends the first of the VMs at {}, in {}: it has run for its maxRunDuration {}"
+    near, late = (text.format(end, one, "then. Save checkpoints before.") for one in NOTICED)
     assert told.keys() == {near, late}
     assert HOUR - 2 * MINUTE <= told[near] <= HOUR
     assert 8 * MINUTE <= told[late] <= 10 * MINUTE

@@ -745,7 +745,7 @@ def test_a_helm_that_could_not_install_is_reported_before_anything_is_changed(
         (["--force", "prod"], "unknown option --force; see ./deploy.sh --help"),
         (["--uninstall", "--restored", "prod"], "--restored installs: run ./deploy.sh --dir DIR --restored prod first, then --uninstall"),
         (["prod", "test"], "one cluster at a time, not prod and test"),
-        (["../prod"], "CLUSTER must be lower-case letters, digits and hyphens, not ../prod"),
+        (["../prod"], "CLUSTER must be letters, digits, '-', '_' and '.', the first one a letter or digit, not ../prod"),
     ],
 )  # fmt: skip
 def test_an_invalid_command_line_is_rejected(

@@ -87,6 +87,8 @@ def test_a_first_run_writes_settings_that_need_no_change_and_a_backend(deploy: I
         ("ab-", "tpu-ab"),
         ("gcp-prod", "tpu-gcp-prod"),
         ("a--b-", "a-b"),
+        ("Prod_EU.1", "prod-eu-1"),
+        ("1a", "tpu-1a"),
     ],
 )
 def test_a_first_run_writes_a_prefix_of_its_own_that_terraform_accepts(

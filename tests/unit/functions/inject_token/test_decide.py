@@ -16,7 +16,7 @@ from shared.base.reasons import Reason
 from shared.frame.plan import Fail, Plan, Send
 from shared.node_groups.actions import DeleteNode
 from shared.node_groups.bootstrap import TOKEN_LIFE, Token
-from shared.node_groups.status import Condition, Retry, Status, Type
+from shared.node_groups.status import MIG, Condition, Resource, Retry, State, Status, Type
 from shared.node_groups.work import WriteStatus
 from shared.ports.errors import CallError
 from shared.ports.kubernetes.nodes import Node, parse_node
@@ -335,6 +335,11 @@ def test_a_group_without_bootstrap_needs_no_tokens() -> None:
     assert isinstance(write, WriteStatus)
     condition = write.status.conditions[Type.TOKENS_INJECTED]
     assert (condition.is_true, condition.reason) == (True, "NotNeeded")
+
+
+def test_a_slice_that_is_being_repaired_gets_no_token() -> None:
+    begun = Status(resources={MIG: Resource(RESOURCE, State.DELETING, NOW)})
+    assert decide(NothingToInject(group(), begun, RESYNC), NOW) == Plan("Repairing")
 
 
 def test_a_group_being_deleted_gets_no_token() -> None:

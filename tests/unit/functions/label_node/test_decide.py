@@ -13,6 +13,7 @@ from functions.label_node.observe import NothingToCount, is_debounced
 from functions.label_node.observed_nodes import ObservedNodes
 from shared.base.names import BOOT_ID_LABEL
 from shared.base.reasons import REASONS, Reason
+from shared.base.timestamps import render_time
 from shared.frame.plan import Action, Emit, Plan, Send
 from shared.node_groups.actions import DeleteNode, PatchNode, RevokeToken
 from shared.node_groups.node_group import AnyGroup, NodeGroup
@@ -321,9 +322,15 @@ PENDING, ONGOING = (
 )
 
 
+LATER, SOONER = (
+    replace(PENDING, start=start) for start in (NOW + timedelta(days=7), NOW - timedelta(days=1))
+)
+
+
 def announcing(maintenance: Maintenance | None, reported: str) -> ObservedNodes:
     """What an announcement about VM a observes; ``reported``: the reason of the condition."""
-    known, scheduled = COMPLETE, Condition("True", reported, "before", EARLIER, 1)
+    message = f"announced, from {render_time(NOW)} to x"
+    known, scheduled = COMPLETE, Condition("True", reported, message, EARLIER, 1)
     if reported:
         of_maintenance = {Type.MAINTENANCE_SCHEDULED: scheduled}
         known = replace(known, conditions={**known.conditions, **of_maintenance})
@@ -336,6 +343,7 @@ def announcing(maintenance: Maintenance | None, reported: str) -> ObservedNodes:
     [
         pytest.param(PENDING, "", "Announced", id="the first"),
         pytest.param(PENDING, "Pending", "Debounced", id="of one more VM"),
+        pytest.param(LATER, "Pending", "Debounced", id="of one more VM, later"),
         pytest.param(ONGOING, "Pending", "Announced", id="it has begun"),
         pytest.param(ONGOING, "Ongoing", "Debounced", id="it has begun for one more VM"),
         pytest.param(PENDING, "Ongoing", "Debounced", id="of one more VM, another's has begun"),
@@ -364,6 +372,16 @@ def test_an_announcement_of_news_is_reported_before_the_nodes_label_and_counted_
         f"2026-11-20T14:00:00Z, for at least 1 of 2 VMs: {A}. It stops them then: save checkpoints "
         "before."
     )
+
+
+def test_an_announcement_that_begins_earlier_than_the_known_one_is_reported() -> None:
+    plan = decide(announcing(SOONER, "Pending"), NOW)
+    (write,) = plan.first
+    assert plan.outcome == "Announced"
+    assert isinstance(write, WriteStatus)
+    message = write.status.conditions[Type.MAINTENANCE_SCHEDULED].message
+    assert f", from {render_time(NOW - timedelta(days=1))} to " in message
+    assert decide(announcing(SOONER, "Ongoing"), NOW).outcome == "Debounced"
 
 
 def test_a_vm_of_others_announces_nothing() -> None:

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from functions.label_node.run_end import add_run_end, list_events
+from shared.base.timestamps import render_time
 from shared.node_groups.status import Status
 from shared.ports.gce.values import Instance
 from tests.support.builders import NOW
@@ -61,7 +62,8 @@ def test_the_end_is_that_of_the_first_vm_that_was_started(
 @pytest.mark.parametrize(
     "left, words",
     [
-        (DAY + timedelta(seconds=1), []),
+        (DAY + timedelta(minutes=6), []),
+        (DAY + timedelta(minutes=5), ["a day"]),
         (DAY, ["a day"]),
         (DAY - timedelta(minutes=9), ["a day"]),
         (DAY - timedelta(minutes=10), []),
@@ -75,5 +77,8 @@ def test_a_resync_soon_after_a_notice_is_due_tells_the_end(
     left: timedelta, words: list[str]
 ) -> None:
     known = replace(TWO_DAYS, run_ends=NOW + left)
-    assert [one.event.key for one in list_events(on_resync(known=known), known, NOW)] == words
+    keys = [one.event.key for one in list_events(on_resync(known=known), known, NOW)]
+    assert keys == [f"{one} {render_time(NOW + left)}" for one in words], (
+        "another end is told again"
+    )
     assert list(list_events(observed(known=known), known, NOW)) == []

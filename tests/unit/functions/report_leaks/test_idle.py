@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any, cast
@@ -216,6 +217,22 @@ def test_the_use_of_a_slice_of_2304_hosts_takes_one_read_and_at_most_one_list(
     assert ([one.is_used for one in observed.slices], observed.unseen) == ([is_used], ())
     lists = [] if used == ["0000"] else ["list_bound_pods"]
     assert [call for call in reads.calls if "pods" in call] == ["list_pods_on", *lists]
+
+
+@pytest.mark.parametrize("hosts, calls", [(1, (1, 0)), (9, (9, 0)), (10, (1, 1))])
+def test_the_pods_of_an_idle_slice_of_up_to_nine_hosts_are_read_without_a_list_of_all(
+    hosts: int, calls: tuple[int, int]
+) -> None:
+    work, reads = leaks.work(
+        list_named=([], ()),
+        list_groups=[raw(labels={RESOURCE_NAME_LABEL: RESOURCE})],
+        list_all_nodes=[tpu_node(f"{number:02}") for number in range(hosts)],
+        list_pods_on=[],
+        list_bound_pods=[],
+    )
+    assert [one.is_used for one in observe(work).slices] == [False]
+    found = Counter(reads.calls)
+    assert (found["list_pods_on"], found["list_bound_pods"]) == calls
 
 
 def test_without_time_no_further_slice_is_looked_at() -> None:

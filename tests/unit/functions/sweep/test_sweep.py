@@ -162,6 +162,37 @@ def test_label_node_is_triggered_a_day_an_hour_and_ten_minutes_before_the_vms_en
     assert after - before <= told
 
 
+@pytest.mark.parametrize("is_limited", [False, True])
+def test_the_vms_of_an_individual_group_that_waits_for_others_are_counted_if_they_will_stop(
+    is_limited: bool,
+) -> None:
+    status = known(
+        false=Type.MIG_READY,
+        resources=EXISTING,
+        counts=Counts(2, 1, 1, 1),
+        run_ends=NOW if is_limited else None,
+    )
+    assert ("label_node" in list_steps(group(change=INDIVIDUAL), status)) is is_limited
+    announced = {Type.MAINTENANCE_SCHEDULED: Condition("True", "Pending", "", NOW, 1)}
+    status = replace(status, run_ends=None, conditions={**status.conditions, **announced})
+    assert "label_node" in list_steps(group(change=INDIVIDUAL), status)
+
+
+def test_a_due_repair_is_looked_at_each_minute_for_half_an_hour() -> None:
+    status = known(
+        Type.MIG_READY,
+        Type.ACCEPTED,
+        resources=EXISTING,
+        provisioning_model="SPOT",
+        pending=(Pending(f"{RESOURCE}-aaaa", Reason.PREEMPTED, NOW),),
+    )
+    about = group(change={"repair": "Recreate"})
+    minutes = (NOW + timedelta(seconds=30, minutes=number) for number in range(60))
+    due = ["tear_down" in find_due_steps(about, status, at) for at in minutes]
+    assert due[:30] == [True] * 30
+    assert sum(due[30:]) <= 2
+
+
 def test_a_run_publishes_in_the_order_of_a_slices_life_and_the_oldest_groups_first() -> None:
     """What comes first gets the rate quota."""
     groups = {

@@ -362,6 +362,11 @@ def test_a_repair_deletes_a_mig_that_lacks_vms(
         assert first_status(plan).resources[MIG].state is State.READY
 
 
+def test_a_new_slice_waits_until_all_vms_of_the_lost_one_were_read() -> None:
+    given = ObservedRemains(REPAIRED, BEGUN, {MIG: None}, is_resync=True, has_unread_vms=True)
+    assert list_actions(decide(given, NOW)) == ["WriteStatus"]
+
+
 def test_the_repair_of_a_slice_that_joins_by_other_means_revokes_no_token() -> None:
     about = group(change={"repair": "Recreate", "bootstrapKubernetes": None})
     given = ObservedRemains(about, LOST_SLICE, {MIG: STABLE}, members=ONE, is_resync=True)

@@ -426,6 +426,12 @@ DRIFTS: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, str], dict[str
         ALL_URIS,
         {f"{_INSTANCE}provisioningModel": f"{TEMPLATE_URI} with RESERVATION_BOUND"},
     ),
+    "back to the size of a MIG that is not that of the status": (
+        {"conditions": [{"type": "ManagedInstanceGroupReady", "reason": "ResourceConflict"}]},
+        {"nodeCount": 4, "topology": "2x2x2"},
+        ALL_URIS,
+        {},
+    ),
     "a status of an earlier version": (
         dict.fromkeys(AS_CREATED),
         {"topology": "2x2x4", "nodeCount": 4, "instanceConfig": {"machineType": "x"}},

@@ -125,6 +125,14 @@ NOT_REPAIRED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "the run is over": ({}, {"pending": (RUN_OVER,)}),
     "the MIG is gone": ({}, {"resources": {MIG: Resource(RESOURCE, State.GONE, NOW)}}),
     "the MIG was resized": ({}, {"conditions": {}}),
+    "the run ends before Compute Engine gives up": (
+        {},
+        {
+            "provisioning_model": "STANDARD",
+            "completed_at": NOW - 90 * MINUTE,
+            "max_run_s": 115 * 60,
+        },
+    ),
     "it is a workload's": ({"labels": {**OF_JOBSET, RESOURCE_NAME_LABEL: RESOURCE}}, {}),
 }
 
