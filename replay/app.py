@@ -14,7 +14,14 @@ from typer.core import TyperGroup
 from replay import commands, dead_letter_commands
 from replay.dependencies import Choice, find_context, open_dependencies
 from replay.errors import FORESEEN, ReplayError, in_plain_words
-from replay.output import Format, print_explanation, print_tables, print_unit_explanation, say
+from replay.output import (
+    Format,
+    print_explanation,
+    print_tables,
+    print_unit_explanation,
+    say,
+    show_progress,
+)
 from replay.publications import Publication, get_group, list_groups, resyncs
 from shared.base.environment import SettingsError
 from shared.base.fields import count
@@ -233,7 +240,7 @@ def explain_target(
         explanation = explain_one(deps, namespace or deps.namespace, name)
         print_unit_explanation(explanation, output)
     else:
-        explanation = explain.explain(deps, namespace, name)
+        explanation = explain.explain(deps, namespace, name, show_progress)
         print_explanation(explanation, output)
     if not explanation.is_whole:
         raise ReplayError("a step could not observe, or does not run; the lines above say why")

@@ -131,10 +131,20 @@ class Explanation:
         return not self.overdue and all(one.has_observed for one in self.steps if one.is_triggered)
 
 
-def explain(deps: Dependencies, namespace: str, name: str) -> Explanation:
-    """Observe a group as each step would. Raises `ReplayError` if there is none, `CallError`."""
+def explain(
+    deps: Dependencies, namespace: str, name: str, show: Callable[[str], None] = lambda _: None
+) -> Explanation:
+    """Observe a group as each step would. Raises `ReplayError` if there is none, `CallError`.
+
+    ``show`` gets what the cluster alone says, before Google's APIs are asked, whose clients take longer
+    to load than all that comes before; and an empty text at the end.
+    """
     group = get_group(deps, namespace, name)
     known, now = status.parse_of(group), deps.now()
+    ready = known.conditions.get(Type.READY)
+    if not deps.unread:
+        reason = f" ({ready.reason})" if ready is not None and not ready.is_true else ""
+        show(f"{_describe_state(group, ready, now)}{reason} by its status; asking Google's APIs")
     decide = sweep.decide
     minute = now.replace(second=0, microsecond=0)
     ticks = (minute + count * TICK for count in range(1, decide.SETTLED_EVERY_MINUTES + 1))
@@ -145,11 +155,11 @@ def explain(deps: Dependencies, namespace: str, name: str) -> Explanation:
         _explain_group_step(one, one.name in topics, group, fields)
         for one in (() if deps.unread else STEPS)
     )
-    ready = known.conditions.get(Type.READY)
     if not deps.settings.installation_id and ready and ready.reason == Reason.OTHER_INSTALLATION:
         # Here it is not known which installation it is: the steps would refuse what is observed.
         steps = tuple(replace(one, missed=(), ready=None) for one in steps)
     observed, failed, log_error, read_since = _read_runs(deps, group, now)
+    show("")
     found = {
         step: _find_overdue(group, known, observed.get(step, read_since), now) for step in topics
     }
@@ -348,13 +358,7 @@ def _publish_nothing(step: str, _messages: Sequence[Message]) -> None:
 def summarize(explanation: Explanation) -> Iterator[str]:
     """What is wrong and since when, what happens next and what to do, a paragraph at a time."""
     group, ready, now = explanation.group, explanation.ready, explanation.now
-    if group.deleting is not None:
-        subject = f"{group.key} is being deleted, for {render_age(now - group.deleting)}"
-    elif ready is None:
-        subject = f"{group.key} is not Ready"
-    else:
-        been = f"{'' if ready.is_true else 'not '}been Ready for {render_age(now - ready.since)}"
-        subject = f"{group.key} has {been}"
+    subject = _describe_state(group, ready, now)
     if explanation.overdue:
         yield from _describe_overdue(explanation, subject)
         return
@@ -398,6 +402,15 @@ def summarize(explanation: Explanation) -> Iterator[str]:
         yield f"More: {link(entry)}"
     if explanation.log_error:
         yield f"Whether the steps still run is not known: {explanation.log_error}"
+
+
+def _describe_state(group: AnyGroup, ready: Condition | None, now: datetime) -> str:
+    if group.deleting is not None:
+        return f"{group.key} is being deleted, for {render_age(now - group.deleting)}"
+    if ready is None:
+        return f"{group.key} is not Ready"
+    been = f"{'' if ready.is_true else 'not '}been Ready for {render_age(now - ready.since)}"
+    return f"{group.key} has {been}"
 
 
 def _describe_cause(subject: str, ready: Condition, *, has_class: bool) -> Iterator[str]:

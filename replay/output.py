@@ -189,9 +189,12 @@ def say(text: str) -> None:
 
 
 def show_progress(what: str) -> None:
-    """How far a command is, on a terminal."""
+    """How far a command is, on one line of a terminal, in the place of what it showed before. Empty: the
+    line is empty again."""
     if sys.stderr.isatty():
-        print(f"\r{what} ...\r", end="", file=sys.stderr, flush=True)
+        most = shutil.get_terminal_size().columns - len(" ...") - 1
+        line = f"{printable(what)[:most]} ..." if what else ""
+        print(f"\r\x1b[K{line}\r", end="", file=sys.stderr, flush=True)
 
 
 def print_json(document: Any) -> None:

@@ -7,7 +7,6 @@ the conditions at the end, the calls, and the chip-hours.
 from __future__ import annotations
 
 import argparse
-import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -100,8 +99,7 @@ def _run(options: argparse.Namespace) -> int:
         raise WrongInput(f"--until is before the last line of {options.faults}")
     rehearsal = Rehearsal(text, documents, options.pods_run)
     rehearsal.play(lines, end_s, show_progress)
-    if sys.stderr.isatty():
-        print(end="\r\x1b[K", file=sys.stderr)  # the progress
+    show_progress("")
     _print(rehearsal, options.price_per_chip_hour)
     return 1 if any(moment.is_bad for moment in rehearsal.script) else 0
 

@@ -10,12 +10,15 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from local.base.clock import LoopClock
 from local.cloud.logging import CloudLogging
@@ -131,12 +134,89 @@ class EmptyCluster(BaseHTTPRequestHandler):
     def log_message(self, *_: object) -> None:
         pass
 
+    def answer(self) -> dict[str, Any]:
+        return {"kind": "List", "metadata": {}, "items": []}
+
     def do_GET(self) -> None:
-        body = b'{"kind": "List", "metadata": {}, "items": []}'
+        body = json.dumps(self.answer()).encode()
         self.send_response(200)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
+
+
+class OneGroup(EmptyCluster):
+    """A cluster with one group, which waits for capacity."""
+
+    def answer(self) -> dict[str, Any]:
+        if not self.path.endswith("/training"):
+            return {**super().answer(), "metadata": {"name": "kube-system", "uid": "c"}}
+        since = "2026-01-01T00:00:00Z"
+        ready = {"type": "Ready", "status": "False", "reason": "InsufficientCapacity"}
+        ready |= {"message": "No capacity.", "lastTransitionTime": since}
+        group: dict[str, Any] = yaml.safe_load((ROOT / "examples/tpu7x-2x2x2.yaml").read_text())
+        group["metadata"] |= {"uid": "u", "creationTimestamp": since}
+        return {**group, "status": {"conditions": [ready]}}
+
+
+@contextmanager
+def serve_cluster(handler: type[BaseHTTPRequestHandler], folder: Path) -> Iterator[str]:
+    """A cluster on loopback: the path of its kubeconfig."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    config = folder / "config"
+    config.write_text(json.dumps(_kubeconfig(f"http://127.0.0.1:{server.server_port}")))
+    yield str(config)
+    server.shutdown()
+    server.server_close()
+
+
+GOOGLE = (
+    "google.cloud.",
+    "google.api_core",
+    "google.oauth2",
+    "grpc",
+    "cryptography",
+    "websocket",
+)
+
+
+def find_imports(stderr: str) -> list[str]:
+    """What Python reports with ``-X importtime``."""
+    return re.findall(r"^import time: .*\| +(\S+)$", stderr, re.MULTILINE)
+
+
+def test_explain_shows_on_a_terminal_what_the_cluster_says_before_it_loads_clients_of_google(
+    tmp_path: Path,
+) -> None:
+    own = {"COMPUTE_ENDPOINT": "http://127.0.0.1:1", "LOGGING_EMULATOR_HOST": "127.0.0.1:1"}
+    terminal, stderr = os.openpty()
+    with serve_cluster(OneGroup, tmp_path) as config:
+        process = subprocess.Popen(
+            [sys.executable, "-X", "importtime", "-m", "replay", "explain", "training"],
+            cwd=ROOT,
+            env={**os.environ, **own, "PUBSUB_PROJECT": "my-gcp-project", "KUBECONFIG": config},
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+        )
+        os.close(stderr)
+        shown = b""
+        with suppress(OSError):  # how the terminal of a process that has ended answers
+            while more := os.read(terminal, 65536):
+                shown += more
+        stdout, _ = process.communicate(timeout=60)
+    os.close(terminal)
+    state = "default/training has not been Ready for "
+    text = shown.decode().replace("\r\n", "\n")
+    before, _, after = text.partition(f"\r\x1b[K{state}")
+    first, _, later = after.partition("\r")
+    assert re.fullmatch(r"\d+d \(InsufficientCapacity\) by its .* \.\.\.", first)
+    assert [name for name in find_imports(before) if name.startswith(GOOGLE)] == []
+    assert "google.cloud.compute_v1.types.compute" in find_imports(later)
+    assert "google.cloud.logging_v2.types.logging" in find_imports(later)
+    assert later.count("\r\x1b[K\r") == 1, "the line is empty again"
+    assert (process.returncode, stdout.decode()[: len(state)]) == (0, state)
+    assert b"\x1b" not in stdout
 
 
 @pytest.mark.parametrize(
@@ -151,32 +231,19 @@ def test_the_first_line_needs_no_client_of_google(
     tmp_path: Path, words: tuple[str, ...], said: str, most: int
 ) -> None:
     """Imports are the CPU of a start; the whole of the client libraries would be 1,900 modules."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), EmptyCluster)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    config = tmp_path / "config"
-    config.write_text(json.dumps(_kubeconfig(f"http://127.0.0.1:{server.server_port}")))
-    done = subprocess.run(
-        [sys.executable, "-X", "importtime", "-m", "replay", *words],
-        cwd=ROOT,
-        env={**os.environ, "PUBSUB_PROJECT": "my-project", "KUBECONFIG": str(config)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    server.shutdown()
-    server.server_close()
-    imported = re.findall(r"^import time: .*\| +(\S+)$", done.stderr, re.MULTILINE)
+    with serve_cluster(EmptyCluster, tmp_path) as config:
+        done = subprocess.run(
+            [sys.executable, "-X", "importtime", "-m", "replay", *words],
+            cwd=ROOT,
+            env={**os.environ, "PUBSUB_PROJECT": "my-project", "KUBECONFIG": config},
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+    imported = find_imports(done.stderr)
     printed = [line for line in done.stderr.splitlines() if not line.startswith("import time:")]
     assert (done.returncode, "".join(printed)) == (0, said)
-    heavy = (
-        "google.cloud.",
-        "google.api_core",
-        "google.oauth2",
-        "grpc",
-        "cryptography",
-        "websocket",
-    )
-    assert [name for name in imported if name.startswith(heavy)] == []
+    assert [name for name in imported if name.startswith(GOOGLE)] == []
     assert len(imported) < most, len(imported)
 
 
