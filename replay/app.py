@@ -12,6 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 from replay import commands, dead_letter_commands
+from replay.completion import KINDS
 from replay.dependencies import Choice, find_context, open_dependencies
 from replay.errors import FORESEEN, ReplayError, in_plain_words
 from replay.output import (
@@ -25,6 +26,7 @@ from replay.output import (
 from replay.publications import Publication, get_group, list_groups, resyncs
 from shared.base.environment import SettingsError
 from shared.base.fields import count
+from shared.base.names import KIND
 from version import VERSION
 
 DONE, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
@@ -231,18 +233,21 @@ def explain_target(
       kubectl tng explain jobset/my-jobset -n research
       kubectl tng explain pod/my-pod
     """
-    from replay import explain, explain_unit
-
-    namespace, name, kind = commands.parse_target(ctx, target, *explain_unit.BY_KIND)
-    explanation: explain.Explanation | explain_unit.UnitExplanation
+    namespace, name, kind = commands.parse_target(ctx, target, *KINDS.values())
     deps = commands.get_dependencies(ctx, needs_settings=False)
-    if explain_one := explain_unit.BY_KIND.get(kind):
-        explanation = explain_one(deps, namespace or deps.namespace, name)
-        print_unit_explanation(explanation, output)
+    if kind == KIND:
+        from replay import explain
+
+        group = explain.explain(deps, namespace, name, show_progress)
+        print_explanation(group, output)
+        is_whole = group.is_whole
     else:
-        explanation = explain.explain(deps, namespace, name, show_progress)
-        print_explanation(explanation, output)
-    if not explanation.is_whole:
+        from replay import explain_unit
+
+        unit = explain_unit.BY_KIND[kind](deps, namespace or deps.namespace, name)
+        print_unit_explanation(unit, output)
+        is_whole = unit.is_whole
+    if not is_whole:
         raise ReplayError("a step could not observe, or does not run; the lines above say why")
 
 
