@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from local.simulate.rehearsal import Rehearsal, read_manifest, read_text
-from local.simulate.script import TIME, Line, WrongInput, parse_script, parse_time
+from local.simulate.script import ENDED, TIME, Line, WrongInput, parse_script, parse_time
 from replay.output import (
     Format,
     print_paragraph,
@@ -90,15 +90,16 @@ def _price(text: str) -> float:
 
 
 def _run(options: argparse.Namespace) -> int:
-    text, documents = read_manifest(options.filename)
+    documents = read_manifest(options.filename)
     names = [(one["kind"], one["metadata"]["name"]) for one in documents]
     lines = _read_script(options.faults, names)
     last_s = max((line.at_s for line in lines), default=0)
     end_s = last_s + AFTERWARDS_S if options.until is None else options.until
-    if end_s < last_s:
+    left = [line for line in lines if line.at_s > end_s]
+    if any(line.values.get("until") != ENDED for line in left):
         raise WrongInput(f"--until is before the last line of {options.faults}")
-    rehearsal = Rehearsal(text, documents, options.pods_run)
-    rehearsal.play(lines, end_s, show_progress)
+    rehearsal = Rehearsal(documents, options.pods_run)
+    rehearsal.play(lines[: len(lines) - len(left)], end_s, show_progress)
     show_progress("")
     _print(rehearsal, options.price_per_chip_hour)
     return 1 if any(moment.is_bad for moment in rehearsal.script) else 0

@@ -88,11 +88,10 @@ def read_text(file: Path) -> str:
         raise WrongInput(f"{file}: it is not text in UTF-8") from error
 
 
-def read_manifest(file: Path) -> tuple[str, list[Document]]:
-    """A file's text and documents. Raises `WrongInput`."""
-    text = read_text(file)
+def read_manifest(file: Path) -> list[Document]:
+    """The documents of a file. Raises `WrongInput`."""
     try:
-        documents = [one for one in yaml.safe_load_all(text) if one is not None]
+        documents = [one for one in yaml.safe_load_all(read_text(file)) if one is not None]
     except yaml.YAMLError as error:
         raise WrongInput(f"{file}: this is not YAML: {' '.join(str(error).split())}") from error
     if not documents:
@@ -104,8 +103,20 @@ def read_manifest(file: Path) -> tuple[str, list[Document]]:
             what = "it must have apiVersion, kind and metadata.name"
             raise WrongInput(f"{file}, document {number}: {what}")
         if one["kind"] not in _OF_CLUSTER:
-            one["metadata"].setdefault("namespace", "default")
-    return text, documents
+            one["metadata"]["namespace"] = one["metadata"].get("namespace") or "default"
+    return documents
+
+
+def _find_projects(value: Any) -> Iterator[str]:
+    """The projects that specs name, also in a template that a ConfigMap holds as text."""
+    if isinstance(value, str):
+        yield from _PROJECT.findall(value)
+    elif isinstance(value, dict):
+        yield from _PROJECT.findall(f"project: {value.get('project')}")
+        yield from _find_projects([value[key] for key in value if key != "metadata"])
+    elif isinstance(value, list):
+        for one in value:
+            yield from _find_projects(one)
 
 
 class _Recorder(Log):
@@ -124,7 +135,7 @@ class _Recorder(Log):
 class Rehearsal:
     """A world with the product, in which a manifest is applied and a script is played."""
 
-    def __init__(self, text: str, documents: Sequence[Document], pods_run_s: float | None) -> None:
+    def __init__(self, documents: Sequence[Document], pods_run_s: float | None) -> None:
         """``pods_run_s``: how long the Pods of Jobs run; ``None``: without end."""
         self._documents = sorted(documents, key=lambda one: _FIRST.get(one["kind"], len(_FIRST)))
         kinds = {one["kind"] for one in documents}
@@ -135,7 +146,7 @@ class Rehearsal:
         """What was done by hand, and what came of it at once."""
         self._groups: dict[str, tuple[str, str]] = {}
         """Namespace and name of each slice that has existed, by its uid."""
-        projects = _PROJECT.findall(text) or [PROJECT]
+        projects = list(_find_projects(list(documents))) or [PROJECT]
         self._project = projects[0]
         self._harness = self._make_harness(frozenset(projects))
         self._faults = self._harness.simulation.gce.faults
@@ -242,7 +253,9 @@ class Rehearsal:
         values = line.values
         if line.verb == script.DELETE:
             one = self._find(values["name"])
-            self._harness.simulation.admin("DELETE", object_path(one))
+            answer = self._harness.simulation.admin("DELETE", object_path(one))
+            if answer.get("status") == "Failure":
+                raise UnknownFault(answer["message"])
             return describe(one)
         if line.verb == script.NO_CAPACITY:
             model = values.get("model", ANY_MODEL)

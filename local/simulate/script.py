@@ -82,7 +82,18 @@ def parse_script(text: str, file: str, objects: Iterable[tuple[str, str]]) -> li
             wrong.append(f"{file}, line {number}: {error}")
     if wrong:
         raise WrongInput("\n".join(wrong))
+    lines = [line for line in lines if not any(_outlasts(one, line) for one in lines)]
     return sorted(lines, key=lambda line: line.at_s)
+
+
+def _outlasts(one: Line, end: Line) -> bool:
+    """Whether the time without capacity of one line goes on when that of another ends."""
+    has_ended = [it.values.get("until") == ENDED for it in (one, end)]
+    places = [(it.verb, it.values.get("zone"), it.values.get("model")) for it in (one, end)]
+    if has_ended != [False, True] or places[0] != places[1]:
+        return False
+    last_s = parse_time(one.values.get("until", ""))
+    return one.at_s <= end.at_s and (last_s is None or end.at_s < last_s)
 
 
 def _parse_line(words: Sequence[str], objects: Sequence[tuple[str, str]]) -> Iterator[Line]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -66,6 +67,24 @@ def test_lines_are_played_in_the_order_of_their_times_and_an_outage_ends() -> No
         (60, "capacity in us-east5-b again"),
         (540, "delete training"),
     ]
+
+
+@pytest.mark.parametrize(
+    "other, ends",
+    [
+        ("2:00 no capacity in us-east5-b until 10:00", [600]),
+        ("0:30 no capacity in us-east5-b until 1:00", [180]),
+        ("3:00 no capacity in us-east5-b until 5:00", [300]),
+        ("2:00 no capacity in us-east5-b", []),
+        ("3:01 no capacity in us-east5-b", [180]),
+        ("2:00 no capacity in us-east5-a until 10:00", [180, 600]),
+        ("2:00 no capacity in us-east5-b for SPOT until 10:00", [180, 600]),
+    ],
+)
+def test_times_without_capacity_that_overlap_have_one_end(other: str, ends: list[int]) -> None:
+    text = f"{other}\n0:00 no capacity in us-east5-b until 3:00"
+    found = parse_script(text, "script", OBJECTS)
+    assert [one.at_s for one in found if one.text.endswith("again")] == ends
 
 
 ON_HOSTS = "preempt N hosts [of NAME] or preempt host I [of NAME]"
@@ -139,19 +158,31 @@ def test_an_end_before_the_last_line_is_rejected(
     assert capsys.readouterr().err == f"--until is before the last line of {tmp_path}/script\n"
 
 
+def test_the_end_may_be_before_capacity_is_there_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    example = EXAMPLES / "v6e-4x4-spot.yaml"
+    script = "0:00 no capacity in us-east5-b until 9:00"
+    assert rehearse(tmp_path, example, script, "--until", "2:00") == 0
+    output = capsys.readouterr().out
+    assert "At the end, 00:02:00:" in output
+    assert "again" not in output.replace(" apply it again", "")
+
+
 def test_a_rehearsal_without_a_slice_prints_the_events(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pod = {"containers": [{"name": "a", "image": "a"}]}
     job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "hello"}}
     spec = {"template": {"spec": {**pod, "restartPolicy": "Never"}}}
-    script = "1:00 delete hello\n1:30 preempt 2 hosts of hello"
+    script = "0:00 delete hello\n1:00 delete hello\n1:30 preempt 2 hosts of hello"
     assert rehearse(tmp_path, yaml.safe_dump({**job, "spec": spec}), script, "--until", "2:00") == 1
     assert capsys.readouterr().out == TRANSCRIPT
 
 
 TRANSCRIPT = """\
 No slice was created.
+00:00:00  delete hello  [not done: jobs.batch "hello" not found]
 00:00:00  apply  [Job default/hello]
 00:01:00  delete hello  [Job default/hello]
 00:01:30  preempt 2 hosts of hello  [not done: 0 hosts run]
@@ -216,8 +247,8 @@ def test_a_reader_that_ends_gets_no_traceback(tmp_path: Path) -> None:
 def test_a_users_own_project_and_reservation_exist(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    text = (
-        (EXAMPLES / "tpu-operator-readme.yaml").read_text().replace("my-gcp-project", "acme-tpus")
-    )
-    assert rehearse(tmp_path, text, "", "--until", "10:00") == 0
+    text = (EXAMPLES / "tpu-operator-readme.yaml").read_text()
+    manifest = yaml.safe_load(text.replace("my-gcp-project", "acme-tpus"))
+    manifest["metadata"] |= {"namespace": None, "labels": {"project": "research"}}
+    assert rehearse(tmp_path, json.dumps(manifest), "", "--until", "10:00") == 0
     assert "Ready                                    True     Ready" in capsys.readouterr().out
