@@ -131,8 +131,11 @@ END
   sed -n 's/^#   /  /p' "$backend"
 }
 
-# A setting of one line, before Terraform can read the file.
-read_setting() { sed -n 's/^[[:space:]]*'"$1"'[[:space:]]*=[[:space:]]*"\([^"]*\)".*/\1/p' "$settings"; } # NAME
+# A setting of one line, before Terraform can read the file. Within braces, such as those of node_pools, are others.
+read_setting() { # NAME
+  awk -v setting="^[ \t]*$1[ \t]*=[ \t]*\"" '!depth && $0 ~ setting { split($0, parts, "\""); print parts[2] }
+    { sub(/#.*/, ""); depth += gsub(/[{[(]/, "") - gsub(/[])}]/, "") }' "$settings"
+}
 
 read_settings() {
   local expressions answer name

@@ -113,7 +113,8 @@ def test_a_first_run_writes_a_prefix_of_its_own_that_terraform_accepts(
 def test_the_state_has_no_place_without_a_project_or_region(deploy: Installer) -> None:
     deploy.folder.mkdir()
     settings = deploy.folder / "prod.tfvars"
-    settings.write_text('project_id="my-project" # not "another"\n')
+    pools = 'node_pools = {\n  project_id = "theirs" # (\n  zones = ["a"]\n  region = "theirs"\n}\n'
+    settings.write_text(f'{pools}project_id="my-project" # not "another"\n')
     ran = deploy.run("prod")
     assert (ran.code, ran.output) == (
         1,
