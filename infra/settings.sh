@@ -185,7 +185,7 @@ read_settings() {
 # Terraform reads the place of its state from the module's folder only, in which the last run may have been for another
 # DIR. A local state is in DIR, too. Terraform itself says which backend it has read, in whichever spelling.
 initialize_terraform() {
-  cp "$backend" infra/terraform/backend_override.tf
+  cp "$backend" infra/terraform/backend_override.tf || return # otherwise init reads the state of another DIR
   tf_init || return
   case $(cd infra/terraform && tr -d ' \n' <"${TF_DATA_DIR:-.terraform}/terraform.tfstate") in
     *'"type":"local"'*'"workspace_dir":null'*) tf_init "-backend-config=workspace_dir=$dir/terraform.tfstate.d" ;;
