@@ -11,6 +11,7 @@ STORED = {
     "functions/create_resources/resource_conditions.py": "the status keeps the text of an error alone",
     "functions/inject_token/tokens_condition.py": "the status keeps the text of an error alone",
     "functions/label_node/joined_condition.py": "the status keeps the text of a condition alone",
+    "functions/label_node/maintenance_condition.py": "the status keeps the window in a text alone",
     "shared/node_groups/readiness.py": "whether a message has its advice already",
 }
 """The modules that search in a text because nothing else is stored, and why."""

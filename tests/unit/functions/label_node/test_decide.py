@@ -323,13 +323,14 @@ PENDING, ONGOING = (
 
 
 LATER, SOONER = (
-    replace(PENDING, start=start) for start in (NOW + timedelta(days=7), NOW - timedelta(days=1))
+    replace(PENDING, start=start)
+    for start in (NOW + timedelta(hours=1), NOW + timedelta(minutes=59))
 )
 
 
 def announcing(maintenance: Maintenance | None, reported: str) -> ObservedNodes:
     """What an announcement about VM a observes; ``reported``: the reason of the condition."""
-    message = f"announced, from {render_time(NOW)} to x"
+    message = f"announced, from {render_time(NOW)} to {render_time(NOW + timedelta(hours=4))}"
     known, scheduled = COMPLETE, Condition("True", reported, message, EARLIER, 1)
     if reported:
         of_maintenance = {Type.MAINTENANCE_SCHEDULED: scheduled}
@@ -374,13 +375,13 @@ def test_an_announcement_of_news_is_reported_before_the_nodes_label_and_counted_
     )
 
 
-def test_an_announcement_that_begins_earlier_than_the_known_one_is_reported() -> None:
+def test_an_announcement_that_begins_before_the_next_count_is_reported() -> None:
     plan = decide(announcing(SOONER, "Pending"), NOW)
     (write,) = plan.first
     assert plan.outcome == "Announced"
     assert isinstance(write, WriteStatus)
     message = write.status.conditions[Type.MAINTENANCE_SCHEDULED].message
-    assert f", from {render_time(NOW - timedelta(days=1))} to " in message
+    assert f", from {render_time(NOW + timedelta(minutes=59))} to " in message
     assert decide(announcing(SOONER, "Ongoing"), NOW).outcome == "Debounced"
 
 
