@@ -196,7 +196,8 @@ print_upgrade_notes() {
     /^## / { version = $2 == "[Unreleased]" ? to : substr($2, 2, length($2) - 2); is_new = rank(version) > rank(from) && rank(version) <= rank(to) }
     /^##/ { is_note = is_new && $0 == "### Upgrading"; next }
     is_note' CHANGELOG.md
-  echo "Decisions that this version makes differently: kubectl tng rehearse, by its kubectl-tng."
+  echo "Decisions that this version makes differently: kubectl tng rehearse, by its own"
+  echo "kubectl-tng (in a clone: make kubectl-tng)."
 }
 
 # kubectl tng finds its settings in the cluster.

@@ -487,7 +487,7 @@ def rehearse_decisions(
     \b
     Examples:
       kubectl tng rehearse --since 30d
-      kubectl tng rehearse --output json | jq '.different[].decision.today'
+      kubectl tng rehearse --output json | jq '.different[].examples[].decision.today'
     """
     from replay.rehearse import print_rehearsal, rehearse
 

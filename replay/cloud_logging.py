@@ -88,7 +88,8 @@ def read_pages(
     sleep: Callable[[float], None],
     monotonic: Callable[[], float],
 ) -> Iterator[Page]:
-    """All pages that a query finds, one call a second at most. Raises `CallError`."""
+    """All pages that a query finds, one call a second at most. After the first page, it waits for the
+    end of transient errors, too. Raises `CallError`."""
     asked, token, exhausted = sorted(projects), "", 0
     while True:
         began = monotonic()
@@ -96,7 +97,9 @@ def read_pages(
             page = logs.list_page(asked, query, token)
         except CallError as error:
             exhausted += 1
-            if error.kind is not ErrorKind.RATE_LIMIT or exhausted > MAX_EXHAUSTED:
+            is_interrupted = bool(token) and error.kind is ErrorKind.TRANSIENT
+            may_wait = error.kind is ErrorKind.RATE_LIMIT or is_interrupted
+            if not may_wait or exhausted > MAX_EXHAUSTED:
                 raise
             sleep(WAIT_WHEN_EXHAUSTED_S)
             continue

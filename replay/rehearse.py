@@ -1,5 +1,6 @@
 """Make the decisions of an installation's log again, and show those that differ in this version."""
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -9,15 +10,19 @@ from typing import Any
 from replay import decisions
 from replay.audit_log import read_entries
 from replay.cloud_logging import from_functions
-from replay.decisions import Decision, decide_again
+from replay.decisions import Decided, Decision, decide_again
 from replay.dependencies import Dependencies
-from replay.output import Format, print_json, print_paragraph
+from replay.output import Format, print_json, print_paragraph, show_progress
 from shared.base.documents import read_mapping
 from shared.base.fields import count
 from shared.base.timestamps import render_time
 
 MAX_ALIKE = 3
-"""How many decisions of a step are shown with the same outcome then and today; of more, the number."""
+"""How many decisions that differ alike are kept and shown; the others are counted."""
+_SIZE = re.compile(r"\bhad \d+ bytes")
+
+Kind = tuple[str, str, str]
+"""The step, and a sketch of the decision then and today."""
 
 
 @dataclass(frozen=True)
@@ -25,16 +30,9 @@ class Difference:
     """An invocation whose decision is different today. ``about``: its group or request."""
 
     at: str
-    step: str
     about: str
     message_id: str
     decision: Decision
-
-    @property
-    def kind(self) -> tuple[str, str, str]:
-        """The step, and the outcomes then and today."""
-        then, today = self.decision.then, self.decision.today
-        return self.step, then.outcome if then else "", today.outcome if today else ""
 
 
 @dataclass
@@ -42,7 +40,8 @@ class Rehearsal:
     """What was decided again. ``unread``: how often a decision could not be, by the reason."""
 
     same: int = 0
-    different: list[Difference] = field(default_factory=list)
+    alike: Counter[Kind] = field(default_factory=Counter)
+    examples: dict[Kind, list[Difference]] = field(default_factory=dict)
     unread: Counter[str] = field(default_factory=Counter)
 
 
@@ -52,52 +51,61 @@ def rehearse(deps: Dependencies, since: datetime) -> Rehearsal:
         f'timestamp>="{render_time(since)}"\n{from_functions(deps.settings, decisions.STEPS)}\n'
         "jsonPayload.decision:*"
     )
-    return compare(read_entries(deps, {deps.settings.pubsub_project}, query))
+    found = compare(read_entries(deps, {deps.settings.pubsub_project}, query))
+    show_progress("")
+    return found
 
 
 def compare(entries: Iterable[Mapping[str, Any]]) -> Rehearsal:
-    """The decisions of log entries, made again. They are read one by one: a month has millions."""
+    """The decisions of log entries, made again. Few are kept: a month may have millions."""
     found = Rehearsal()
     for entry in entries:
         line = read_mapping(entry, "jsonPayload")
         decision = decide_again(line)
         if decision.problem:
-            found.unread[decision.problem] += 1
-        elif decision.is_same:
+            found.unread[_SIZE.sub("had too many bytes", decision.problem)] += 1
+            continue
+        if decision.is_same:
             found.same += 1
-        else:
+            continue
+        kind = str(line.get("step")), _sketch(decision.then), _sketch(decision.today)
+        found.alike[kind] += 1
+        examples = found.examples.setdefault(kind, [])
+        if len(examples) < MAX_ALIKE:
             about = str(line.get("group") or line.get("request") or "")
             at, message_id = str(entry.get("timestamp", "")), str(line.get("message_id", ""))
-            step = str(line.get("step"))
-            found.different.append(Difference(at, step, about, message_id, decision))
+            examples.append(Difference(at, about, message_id, decision))
     return found
 
 
+def _sketch(decided: Decided | None) -> str:
+    """A decision without the names of what it changes: two that differ alike have the same."""
+    if decided is None:
+        return ""
+    verbs = sorted({action.partition(" ")[0] for action in decided.actions})
+    return str(Decided(decided.outcome, tuple(verbs), decided.ready))
+
+
 def print_rehearsal(found: Rehearsal, since: datetime, form: Format) -> None:
-    """The numbers, then each decision that is different, with its facts."""
+    """The numbers, then the decisions that are different, with their facts."""
     if form is Format.JSON:
         print_json(to_document(found))
         return
-    total = found.same + len(found.different)
+    different = found.alike.total()
     print_paragraph(
-        f"{count(total, 'decision')} since {render_time(since)} made again: {found.same} are the same "
-        f"in this version, {len(found.different)} are not."
+        f"{count(found.same + different, 'decision')} since {render_time(since)} made again: "
+        f"{found.same} are the same in this version, {different} are not."
     )
     for problem, times in found.unread.most_common():
         print_paragraph(f"{count(times, 'line')} not decided again: {problem}.")
-    shown = Counter[tuple[str, str, str]]()
-    for one in found.different:
-        shown[one.kind] += 1
-        if shown[one.kind] > MAX_ALIKE:
-            continue
-        print()
-        print_paragraph(f"{one.at}  {one.step}  {one.about}  message {one.message_id}")
-        for paragraph in decisions.render(one.decision):
-            print_paragraph(paragraph, "  ")
-    for (step, then, today), times in shown.items():
+    for kind, times in found.alike.most_common():
+        for one in found.examples[kind]:
+            print()
+            print_paragraph(f"{one.at}  {kind[0]}  {one.about}  message {one.message_id}")
+            for paragraph in decisions.render(one.decision):
+                print_paragraph(paragraph, "  ")
         if times > MAX_ALIKE:
-            more = f"{times - MAX_ALIKE} more of {step}: {then} then, {today} today"
-            print_paragraph(f"{more}; --output json has them.")
+            print_paragraph(f"  {times - MAX_ALIKE} more are different in the same way.")
 
 
 def to_document(found: Rehearsal) -> dict[str, Any]:
@@ -106,13 +114,19 @@ def to_document(found: Rehearsal) -> dict[str, Any]:
         "same": found.same,
         "different": [
             {
-                "at": one.at,
-                "step": one.step,
-                "about": one.about,
-                "messageId": one.message_id,
-                "decision": decisions.to_document(one.decision),
+                "step": kind[0],
+                "count": times,
+                "examples": [
+                    {
+                        "at": one.at,
+                        "about": one.about,
+                        "messageId": one.message_id,
+                        "decision": decisions.to_document(one.decision),
+                    }
+                    for one in found.examples[kind]
+                ],
             }
-            for one in found.different
+            for kind, times in found.alike.most_common()
         ],
         "unread": dict(found.unread),
     }

@@ -72,13 +72,13 @@ def _plan_without_tokens(observed: NothingToInject, now: datetime) -> Plan:
     group = observed.group
     if group.deleting is not None:
         return Plan("Deleting")
-    if recovery.is_repair_begun(group, observed.status):
-        return Plan("Repairing")
     known = observed.status.without_retry(routes.INJECT_TOKEN)
-    if not observed.can_be_served:
-        # create_resources reports why; this step only ends its own transient error.
+    is_repaired = recovery.is_repair_begun(group, known)
+    if is_repaired or not observed.can_be_served:
+        # Another step reports why; this one only ends its own transient error.
         write = WriteStatus(readiness.conclude(group, known, now))
-        return Plan("NotServed", first=() if known == observed.status else (write,))
+        first = () if known == observed.status else (write,)
+        return Plan("Repairing" if is_repaired else "NotServed", first=first)
     message = "bootstrapKubernetes is not set: the VMs join by other means"
     known = known.with_condition(Type.TOKENS_INJECTED, True, "NotNeeded", message, group, now)
     return Plan(

@@ -1,5 +1,6 @@
 """The condition MaintenanceScheduled: maintenance that Compute Engine has announced for VMs."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -17,6 +18,7 @@ ANNOUNCEMENTS = frozenset(
 _MAX_NAMED = 8
 _SOON = timedelta(hours=1)
 """What begins earlier cannot wait for the hourly count of all VMs."""
+_BEGIN = re.compile(r", from (\S+Z) to ")
 _TYPE = Type.MAINTENANCE_SCHEDULED
 _ONGOING = "Ongoing"
 _REASONS = {"PENDING": "Pending", "ONGOING": _ONGOING}
@@ -35,8 +37,8 @@ def add_condition(observed: ObservedNodes, known: Status, now: datetime) -> Stat
 
 def add_announcement(observed: ObservedNodes, now: datetime) -> Status:
     """The status with the condition about the trigger's VM, if it announces what the condition does not
-    have: any maintenance, another one that begins soon, or that it has begun. A resync must count the
-    other VMs then.
+    have: any maintenance, one that begins earlier and soon, or that it has begun. A resync must count
+    the other VMs then.
 
     Hundreds of VMs are announced within seconds. The first write keeps the others from a resync; a
     later window, and the end, are left to the hourly one.
@@ -48,8 +50,9 @@ def add_announcement(observed: ObservedNodes, now: datetime) -> Status:
     before, reason = known.conditions.get(_TYPE), _find_reason(vm.maintenance)
     if before is not None:
         is_begin = reason == _ONGOING and before.reason != reason
-        start, window = vm.maintenance.start, describe_window(vm.maintenance)
-        is_soon = start is not None and start - now < _SOON and window not in before.message
+        start, said = vm.maintenance.start, _BEGIN.search(before.message)
+        is_earlier = start is not None and said is not None and render_time(start) < said[1]
+        is_soon = is_earlier and start is not None and start - now < _SOON
         if not is_begin and (before.reason == _ONGOING or not is_soon):
             return known
     return _describe(observed, known, {vm.name: vm}, now)

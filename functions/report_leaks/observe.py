@@ -127,11 +127,14 @@ def _find_users(work: Work, slices: dict[str, SliceInUse]) -> None:
             if not work.has_time():
                 break
             first, rest = slices[name].nodes[:1], slices[name].nodes[1:]
-            is_used = bool(_find_used(work, first))
-            if not is_used and len(rest) > FEW_NODES:
-                left.append(name)
-                continue
-            is_used = is_used or bool(_find_used(work, rest))
+            try:
+                is_used = bool(_find_used(work, first))
+                if not is_used and len(rest) > FEW_NODES:
+                    left.append(name)
+                    continue
+                is_used = is_used or bool(_find_used(work, rest))
+            except OutOfTimeError:
+                break
             slices[name] = replace(slices[name], is_used=is_used)
     if not left:
         return

@@ -111,7 +111,7 @@ def find_due_steps(group: AnyGroup, known: Status, at: datetime) -> tuple[str, .
     triggered the others, and a resync of those would use up the rate quota that the first lack.
     """
     steps, repair_at = list_steps(group, known), recovery.find_repair_time(group, known)
-    is_repair_due = repair_at is not None and repair_at <= at
+    is_repair_due = recovery.is_repair_due(group, known, at)
     if is_repair_due:
         steps = (*steps, routes.TEAR_DOWN)
     retried = tuple(retry.step for retry in known.retries if retry.step in steps)

@@ -325,8 +325,10 @@ def _follow_status(group: NodeGroup) -> NodeGroup:
         if topology != given.topology:
             changed["spec.topology"] = f"{policy_or_mig} with {topology}"
     count = int(read_number(read_mapping(status, "nodeSummary"), "desired"))
-    # A MIG of another size than the status has: the way back is to its size.
-    has_other_size = any(
+    # A MIG of another size than the status has: the way back is to its size. Other conflicts have an
+    # error.
+    mig_entry = read_mapping(entries, "managedInstanceGroup")
+    has_other_size = not read_mapping(mig_entry, "error") and any(
         one.get("type") == "ManagedInstanceGroupReady" and one.get("reason") == "ResourceConflict"
         for one in read_mappings(status, "conditions")
     )

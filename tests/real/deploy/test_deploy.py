@@ -1190,7 +1190,8 @@ Of the installed one.
         (
             '"appVersion":"0.1.0"',
             "From version 0.1.0 to 0.2.0\n\nOf the next one.\n\n\nWrite a value.\n\n\nDelete an object.\n\n"
-            "Decisions that this version makes differently: kubectl tng rehearse, by its kubectl-tng.\n",
+            "Decisions that this version makes differently: kubectl tng rehearse, by its own\n"
+            "kubectl-tng (in a clone: make kubectl-tng).\n",
         ),
         ('"appVersion":"0.2.0"', ""),
         (

@@ -161,6 +161,19 @@ def test_other_clients_may_exhaust_the_quota_repeatedly() -> None:
     assert len(Shared(MAX_EXHAUSTED + 2).read()) == MAX_EXHAUSTED + 2
 
 
+def test_a_transient_error_in_the_middle_loses_nothing_that_was_read() -> None:
+    class Interrupted(ManyPages):
+        failed = 0
+
+        def list_page(self, projects: Any, query: str, token: str, newest: int = 0) -> Page:
+            if token and not self.failed:
+                self.failed += 1
+                raise CallError("entries.list", 503, "unavailable", "away", About("entries"))
+            return super().list_page(projects, query, token, newest)
+
+    assert len(Interrupted(3).read()) == 3
+
+
 def test_an_error_other_than_an_exhausted_quota_is_raised() -> None:
     class Denying(ManyPages):
         def list_page(self, *_: Any) -> Page:

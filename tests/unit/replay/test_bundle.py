@@ -51,7 +51,7 @@ def complete(capfd: pytest.CaptureFixture[str], *words: str) -> list[str]:
 @pytest.mark.parametrize(
     "words, expected",
     [
-        (["re"], ["resync", "record"]),
+        (["re"], ["resync", "record", "rehearse"]),
         (["dead-letters", "l"], ["list"]),
         (["explain", ""], ["one", "two"]),
         (["explain", "tng/o"], ["tng/one"]),

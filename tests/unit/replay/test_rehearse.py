@@ -44,8 +44,10 @@ def test_a_decision_that_differs_is_shown_with_what_was_observed(tool: Tool) -> 
     assert "label_node default/my-slice message 42 observed: 2 Nodes read" in shown
     assert "decided: AllReady: update the status if it differs" in shown
     assert "this version would decide: AllJoined" in shown
-    (one,) = tool.json("rehearse")["different"]
-    assert (one["step"], one["about"], one["messageId"]) == ("label_node", "default/my-slice", "42")
+    (kind,) = tool.json("rehearse")["different"]
+    (one,) = kind["examples"]
+    assert (kind["step"], kind["count"]) == ("label_node", 1)
+    assert (one["about"], one["messageId"]) == ("default/my-slice", "42")
     assert one["decision"]["then"]["outcome"] == "AllReady"
 
 
@@ -53,14 +55,25 @@ def test_of_many_alike_a_few_are_shown_and_the_others_counted(tool: Tool) -> Non
     write(tool, *[line(**A_DIFFERENCE)] * (MAX_ALIKE + 2))
     shown = tool.run("rehearse").stdout
     assert shown.count("this version would decide") == MAX_ALIKE
-    more = "2 more of label_node: AllReady then, AllJoined today; --output json has them."
-    assert more in " ".join(shown.split())
-    assert len(tool.json("rehearse")["different"]) == MAX_ALIKE + 2
+    assert "2 more are different in the same way." in " ".join(shown.split())
+    (kind,) = tool.json("rehearse")["different"]
+    assert (kind["count"], len(kind["examples"])) == (MAX_ALIKE + 2, MAX_ALIKE)
+
+
+def test_what_differs_in_another_way_is_shown_beside_many_that_differ_alike(tool: Tool) -> None:
+    deletes = changed(outcome="AllReady", actions=["delete Node a"])
+    write(tool, *[line(**A_DIFFERENCE)] * (MAX_ALIKE + 1), line(**{**A_DIFFERENCE, FIELD: deletes}))
+    assert "decided: AllReady: delete Node a" in " ".join(tool.run("rehearse").stdout.split())
 
 
 @pytest.mark.parametrize(
     "snapshot, problem",
     [
+        (
+            {"version": 1, "bytes": 335248},
+            "the snapshot cannot be read: the function left it out: it had too many bytes, and the log "
+            "takes 98304",
+        ),
         ({"version": 2}, "the snapshot cannot be read: version 2 is not known; this tool reads 1"),
         (None, "the log line has no snapshot: nothing was decided, or an older version wrote it"),
     ],

@@ -340,6 +340,11 @@ def test_a_group_without_bootstrap_needs_no_tokens() -> None:
 def test_a_slice_that_is_being_repaired_gets_no_token() -> None:
     begun = Status(resources={MIG: Resource(RESOURCE, State.DELETING, NOW)})
     assert decide(NothingToInject(group(), begun, RESYNC), NOW) == Plan("Repairing")
+    failed = replace(begun, retries=(Retry("inject_token", "503 away", NOW),))
+    plan = decide(NothingToInject(group(), failed, RESYNC), NOW)
+    (write,) = plan.first
+    assert isinstance(write, WriteStatus)
+    assert (plan.outcome, write.status.retries) == ("Repairing", ())
 
 
 def test_a_group_being_deleted_gets_no_token() -> None:

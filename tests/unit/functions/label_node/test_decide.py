@@ -328,9 +328,12 @@ LATER, SOONER = (
 )
 
 
-def announcing(maintenance: Maintenance | None, reported: str) -> ObservedNodes:
-    """What an announcement about VM a observes; ``reported``: the reason of the condition."""
-    message = f"announced, from {render_time(NOW)} to {render_time(NOW + timedelta(hours=4))}"
+def announcing(
+    maintenance: Maintenance | None, reported: str, begins: timedelta = timedelta(0)
+) -> ObservedNodes:
+    """What an announcement about VM a observes; ``reported``: the reason of the condition, about what
+    ``begins`` then."""
+    message = f"announced, from {render_time(NOW + begins)} to x"
     known, scheduled = COMPLETE, Condition("True", reported, message, EARLIER, 1)
     if reported:
         of_maintenance = {Type.MAINTENANCE_SCHEDULED: scheduled}
@@ -376,13 +379,18 @@ def test_an_announcement_of_news_is_reported_before_the_nodes_label_and_counted_
 
 
 def test_an_announcement_that_begins_before_the_next_count_is_reported() -> None:
-    plan = decide(announcing(SOONER, "Pending"), NOW)
+    plan = decide(announcing(SOONER, "Pending", timedelta(days=7)), NOW)
     (write,) = plan.first
     assert plan.outcome == "Announced"
     assert isinstance(write, WriteStatus)
     message = write.status.conditions[Type.MAINTENANCE_SCHEDULED].message
     assert f", from {render_time(NOW + timedelta(minutes=59))} to " in message
-    assert decide(announcing(SOONER, "Ongoing"), NOW).outcome == "Debounced"
+    for given in (
+        announcing(SOONER, "Ongoing", timedelta(days=7)),
+        announcing(SOONER, "Pending", timedelta(minutes=58)),
+        announcing(LATER, "Pending", timedelta(days=7)),
+    ):
+        assert decide(given, NOW).outcome == "Debounced"
 
 
 def test_a_vm_of_others_announces_nothing() -> None:
