@@ -104,6 +104,7 @@ def read_entries(
         unreadable += page.unreadable
         show_progress(f"{entries} log entries")
         yield from page.entries
+    show_progress("")
     if is_reported:
         noun = "entry" if entries == 1 else "entries"
         say(f"Read {entries} {noun} in {count(calls, 'call')}.")

@@ -184,7 +184,8 @@ def find_width() -> int:
 
 
 def say(text: str) -> None:
-    """Print a message to the user on stderr, on one line."""
+    """Print a message to the user on stderr, on one line, in the place of a progress line."""
+    show_progress("")
     print(printable(text), file=sys.stderr)
 
 

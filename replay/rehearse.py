@@ -12,7 +12,7 @@ from replay.audit_log import read_entries
 from replay.cloud_logging import from_functions
 from replay.decisions import Decided, Decision, decide_again
 from replay.dependencies import Dependencies
-from replay.output import Format, print_json, print_paragraph, show_progress
+from replay.output import Format, print_json, print_paragraph
 from shared.base.documents import read_mapping
 from shared.base.fields import count
 from shared.base.timestamps import render_time
@@ -51,9 +51,7 @@ def rehearse(deps: Dependencies, since: datetime) -> Rehearsal:
         f'timestamp>="{render_time(since)}"\n{from_functions(deps.settings, decisions.STEPS)}\n'
         "jsonPayload.decision:*"
     )
-    found = compare(read_entries(deps, {deps.settings.pubsub_project}, query))
-    show_progress("")
-    return found
+    return compare(read_entries(deps, {deps.settings.pubsub_project}, query))
 
 
 def compare(entries: Iterable[Mapping[str, Any]]) -> Rehearsal:
@@ -94,7 +92,7 @@ def print_rehearsal(found: Rehearsal, since: datetime, form: Format) -> None:
     different = found.alike.total()
     print_paragraph(
         f"{count(found.same + different, 'decision')} since {render_time(since)} made again: "
-        f"{found.same} are the same in this version, {different} are not."
+        f"{found.same} the same in this version, {different} different."
     )
     for problem, times in found.unread.most_common():
         print_paragraph(f"{count(times, 'line')} not decided again: {problem}.")

@@ -51,9 +51,8 @@ def add_announcement(observed: ObservedNodes, now: datetime) -> Status:
     if before is not None:
         is_begin = reason == _ONGOING and before.reason != reason
         start, said = vm.maintenance.start, _BEGIN.search(before.message)
-        is_earlier = start is not None and said is not None and render_time(start) < said[1]
-        is_soon = is_earlier and start is not None and start - now < _SOON
-        if not is_begin and (before.reason == _ONGOING or not is_soon):
+        is_earlier = start and said and start - now < _SOON and render_time(start) < said[1]
+        if not is_begin and (before.reason == _ONGOING or not is_earlier):
             return known
     return _describe(observed, known, {vm.name: vm}, now)
 

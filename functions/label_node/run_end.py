@@ -1,4 +1,4 @@
-"""The end of the VMs by maxRunDuration: when it is, and who is told before."""
+"""When maxRunDuration ends the VMs, and the Events that announce it."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -11,8 +11,8 @@ from shared.node_groups.status import RUN_END_NOTICES, Status
 from shared.ports.gce.values import UP
 from shared.ports.kubernetes.events import Event
 
-_TOLD_WITHIN = timedelta(minutes=10)
-"""A resync that comes later than this after its moment tells nothing: the next notice will."""
+_LATE_AFTER = timedelta(minutes=10)
+"""A resync that comes later than this after a notice was due emits no Event: the next notice follows."""
 
 
 def add_run_end(observed: ObservedNodes, known: Status) -> Status:
@@ -29,12 +29,12 @@ def add_run_end(observed: ObservedNodes, known: Status) -> Status:
 
 
 def list_events(observed: ObservedNodes, known: Status, now: datetime) -> Iterator[Emit]:
-    """The Event about the end of the VMs, if it is near and the sweep asked to tell it."""
+    """The Event about the end of the VMs, if a notice is due and the trigger is the sweep's resync."""
     end = known.run_ends
     if end is None or not observed.trigger.is_resync:
         return
     for notice, words in RUN_END_NOTICES.items():
-        if -CLOCKS_DIFFER_BY <= now - (end - notice) < min(_TOLD_WITHIN, notice):
+        if -CLOCKS_DIFFER_BY <= now - (end - notice) < min(_LATE_AFTER, notice):
             at = render_time(end)
             text = (
                 f"Compute Engine ends the first of the VMs at {at}, in {words}: it has run for its "

@@ -27,6 +27,7 @@ from shared.triggers.message import BATCH, SWEEP_KIND, Cause, Message, message_a
 
 SETTLED_EVERY_MINUTES = 60
 REPAIRED_EACH_MINUTE_FOR = timedelta(minutes=30)
+"""So long after a repair is due each run triggers tear_down, which waits for a stable MIG."""
 RETRIED_EACH_MINUTE_FOR = timedelta(minutes=8)
 """So long after a group's last progress each run triggers its steps with a transient error, and
 `OTHERS_EVERY_MINUTES` its other steps. For as long, a group without one is due in each run, too
@@ -115,15 +116,15 @@ def find_due_steps(group: AnyGroup, known: Status, at: datetime) -> tuple[str, .
     if is_repair_due:
         steps = (*steps, routes.TEAR_DOWN)
     retried = tuple(retry.step for retry in known.retries if retry.step in steps)
-    # The step is triggered when a repair is due, counts all VMs soon after a first announcement, and
-    # tells when the VMs end.
+    # A repair is due, all VMs are to be counted soon after a first announcement, or an Event about the
+    # end of the VMs is due.
     announced, end = known.conditions.get(Type.MAINTENANCE_SCHEDULED), known.run_ends
     notices = () if end is None else tuple(end - notice for notice in RUN_END_NOTICES)
     moments = (repair_at, announced.since if announced is not None else None, *notices)
     is_new = any(one is not None and timedelta() <= at - one < backoff.TICK for one in moments)
     due = steps if is_new or is_due(group, known, at) else ()
     if is_repair_due and repair_at is not None and at - repair_at < REPAIRED_EACH_MINUTE_FOR:
-        due = due or (routes.TEAR_DOWN,)  # no event tells that Compute Engine has ended its changes
+        due = due or (routes.TEAR_DOWN,)  # no log entry reports that a MIG has become stable
     is_recent = at - last_progress(group, known) < RETRIED_EACH_MINUTE_FOR
     is_turn_of_others = (_minute(at) - _spread(group)) % OTHERS_EVERY_MINUTES == 0
     return retried if retried and is_recent and not (due and is_turn_of_others) else due

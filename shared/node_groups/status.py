@@ -40,7 +40,7 @@ RUN_END_NOTICES = {
     timedelta(hours=1): "an hour",
     timedelta(minutes=10): "ten minutes",
 }
-"""How long before the VMs end by their maxRunDuration an Event tells it, and in which words."""
+"""How long before the end of the first VM by maxRunDuration an Event is emitted, and its words."""
 _CENTURY_S = 100 * 365 * 24 * 3600
 """Longer runs are not told apart: anybody may have written the status."""
 

@@ -102,7 +102,7 @@ def test_the_announcements_of_a_large_slice_cost_a_few_calls_each_and_few_lists(
 
 
 @pytest.mark.parametrize("change", [{}, TWO_SINGLE], ids=["BULK", "INDIVIDUAL"])
-def test_the_end_of_the_vms_is_told_an_hour_and_ten_minutes_before(
+def test_the_end_of_the_vms_is_reported_an_hour_and_ten_minutes_before(
     change: dict[str, Any],
 ) -> None:
     harness = Harness()

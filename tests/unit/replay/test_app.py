@@ -14,7 +14,7 @@ import typer
 from google.auth.exceptions import RefreshError
 from typer.testing import CliRunner, Result
 
-from replay import __main__
+from replay import __main__, output
 from replay.app import app
 from replay.dependencies import Choice, make_environment
 from replay.errors import in_plain_words
@@ -221,3 +221,12 @@ def test_a_name_that_is_wider_than_the_terminal_is_on_one_line(
     monkeypatch.setenv("COLUMNS", "40")
     print_rows(("ABOUT", "CAUSE"), [(("x" * 41, "Resync"), ())])
     assert capsys.readouterr().out.splitlines() == ["ABOUT   CAUSE", "x" * 41, "    Resync"]
+
+
+def test_a_message_replaces_the_progress_that_a_terminal_shows(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    output.show_progress("2000 log entries")
+    output.say("Error: no network")
+    assert capsys.readouterr().err == "\r\x1b[K2000 log entries ...\r\r\x1b[K\rError: no network\n"

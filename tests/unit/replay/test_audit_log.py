@@ -174,6 +174,18 @@ def test_a_transient_error_in_the_middle_loses_nothing_that_was_read() -> None:
     assert len(Interrupted(3).read()) == 3
 
 
+def test_a_transient_error_of_the_first_call_is_raised_without_a_wait() -> None:
+    class Unreachable(ManyPages):
+        def list_page(self, *_: Any) -> Page:
+            raise CallError("entries.list", 503, "unavailable", "away", About("entries"))
+
+    logs = Unreachable(1)
+    began = logs.clock.now()
+    with pytest.raises(CallError, match="away"):
+        logs.read()
+    assert logs.clock.now() == began
+
+
 def test_an_error_other_than_an_exhausted_quota_is_raised() -> None:
     class Denying(ManyPages):
         def list_page(self, *_: Any) -> Page:

@@ -40,7 +40,7 @@ def test_a_decision_that_differs_is_shown_with_what_was_observed(tool: Tool) -> 
     write(tool, line(), line(**A_DIFFERENCE))
     shown = " ".join(tool.run("rehearse").stdout.split())
     assert "2 decisions since" in shown
-    assert "1 are the same in this version, 1 are not." in shown
+    assert "made again: 1 the same in this version, 1 different." in shown
     assert "label_node default/my-slice message 42 observed: 2 Nodes read" in shown
     assert "decided: AllReady: update the status if it differs" in shown
     assert "this version would decide: AllJoined" in shown

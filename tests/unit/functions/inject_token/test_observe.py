@@ -6,16 +6,16 @@ from dataclasses import replace
 
 import pytest
 
-from functions.inject_token.observe import UNUSED_AFTER, ObservedVms, observe
+from functions.inject_token.observe import UNUSED_AFTER, NothingToInject, ObservedVms, observe
 from shared.base.names import CA_HASH_KEY, VM_ID_LABEL
 from shared.node_groups.bootstrap import TOKEN_LIFE, Token, ca_hash
-from shared.node_groups.status import Condition, Counts, Status, Type
+from shared.node_groups.status import MIG, Condition, Counts, Resource, State, Status, Type
 from shared.ports.errors import CallError, OutOfTimeError
 from shared.ports.gce.values import Instance
 from shared.ports.kubernetes.nodes import parse_node
 from shared.triggers.audit_log import LogEvent
 from shared.triggers.trigger import LogTrigger, Trigger
-from tests.support.builders import NOW, group
+from tests.support.builders import NOW, RESOURCE, group
 from tests.support.compute import OLD, VM, instance
 from tests.support.reads import reading_work
 from tests.unit.functions.inject_token.objects import NAMED, RESYNC
@@ -202,3 +202,11 @@ def test_a_vm_whose_metadata_another_delivery_is_writing_is_left_to_it(
     found = observe(work)
     assert isinstance(found, ObservedVms)
     assert (found.vms == ()) is is_left
+
+
+@pytest.mark.parametrize("trigger", [RESYNC, NAMED], ids=["resync", "named VMs"])
+def test_the_vms_of_a_slice_that_is_being_repaired_are_not_read(trigger: Trigger) -> None:
+    begun = Status(resources={MIG: Resource(RESOURCE, State.DELETING, NOW)})
+    work, recorded = reading_work(group(), begun, trigger, {})
+    assert isinstance(observe(work), NothingToInject)
+    assert recorded.calls == []

@@ -1,4 +1,4 @@
-"""The end of the VMs by maxRunDuration, and when it is told."""
+"""When maxRunDuration ends the VMs, and the Events that announce it."""
 
 from __future__ import annotations
 
@@ -73,12 +73,12 @@ def test_the_end_is_that_of_the_first_vm_that_was_started(
         (timedelta(0), []),
     ],
 )
-def test_a_resync_soon_after_a_notice_is_due_tells_the_end(
+def test_a_resync_soon_after_a_notice_is_due_emits_the_event(
     left: timedelta, words: list[str]
 ) -> None:
     known = replace(TWO_DAYS, run_ends=NOW + left)
     keys = [one.event.key for one in list_events(on_resync(known=known), known, NOW)]
     assert keys == [f"{one} {render_time(NOW + left)}" for one in words], (
-        "another end is told again"
+        "another end has another Event"
     )
     assert list(list_events(observed(known=known), known, NOW)) == []

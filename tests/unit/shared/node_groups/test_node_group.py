@@ -444,6 +444,17 @@ DRIFTS: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, str], dict[str
 }  # fmt: skip
 
 
+def test_a_name_that_is_taken_hides_no_changed_size() -> None:
+    """Its condition has the same reason as a MIG of another size, and its entry an error."""
+    error = {"reason": "ResourceConflict", "message": "exists", "at": "2026-11-20T10:00:00Z"}
+    conflict = {"type": "ManagedInstanceGroupReady", "reason": "ResourceConflict"}
+    mig = {"name": RESOURCE, "uri": MIG_URI, "error": error}
+    recorded = {**AS_CREATED, "conditions": [conflict], "resources": {"managedInstanceGroup": mig}}
+    found = group(change={"nodeCount": 4, "topology": "2x2x2"}, status=recorded)
+    text = f"must not be changed, because the group has {MIG_URI} with 2 VMs"
+    assert ("spec.nodeCount", text) in {(one.path, one.text) for one in found.violations}
+
+
 @pytest.mark.parametrize("case", DRIFTS.values(), ids=DRIFTS)
 def test_a_group_has_the_vms_that_its_status_has_recorded(
     case: tuple[dict[str, Any], dict[str, Any], dict[str, str], dict[str, str]],

@@ -109,8 +109,9 @@ def test_a_repair_waits_for_compute_engine_and_for_growing_gaps(
     assert describe_recovery(about, known, Reason.NODE_LOST).endswith(RECREATED)
     assert not is_repair_due(about, known, NOW + gap - timedelta(seconds=1))
     assert is_repair_due(about, known, NOW + gap)
-    begun = begin_repair(known, NOW + gap)
-    assert (begun.repairs.last_at, begun.pending, begun.completed_at) == (NOW + gap, (), None)
+    begun = begin_repair(replace(known, run_ends=NOW), NOW + gap)
+    assert (begun.repairs.last_at, begun.pending) == (NOW + gap, ())
+    assert (begun.completed_at, begun.run_ends) == (None, None)
     assert begun.resources[MIG].state is State.DELETING
     assert find_readiness(about, begun).reason == Reason.REPAIRING
 
