@@ -63,7 +63,7 @@ def _same_token(_random: Any, now: Any, life: timedelta = bootstrap.TOKEN_LIFE) 
 
 
 def _delete_by_name(self: nodes.NodeCalls, name: str, _uid: str) -> None:
-    self._delete(nodes._NODES.one(name), {})
+    self._delete(nodes._NODES.one(name))
 
 
 def _with_candidate(self: GroupSlices, *given: Any) -> DesiredSlice:

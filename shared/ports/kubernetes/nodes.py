@@ -160,7 +160,7 @@ class NodeCalls(Transport):
 
     def delete_node(self, name: str, uid: str) -> None:
         """Delete this Node and no other with its name. It is not an error if it is gone."""
-        self._delete(_NODES.one(name), {"preconditions": {"uid": uid}})
+        self._delete(_NODES.one(name), uid)
 
     def list_nodes_of_slice(self, name: str) -> list[dict[str, Any]]:
         """The Nodes of a JobSet's slice."""

@@ -21,7 +21,7 @@ class TokenCalls(Transport):
 
     def delete_token_secret(self, token_id: str) -> None:
         """Revoke a bootstrap token. It is not an error if it is gone."""
-        self._delete(_SECRETS.one(f"bootstrap-token-{token_id}"), {})
+        self._delete(_SECRETS.one(f"bootstrap-token-{token_id}"))
 
     def delete_token_secrets(self, resource_name: str, vms: Sequence[str] = ()) -> None:
         """Revoke all bootstrap tokens of a group, or those of these VMs. The answer contains them, so it

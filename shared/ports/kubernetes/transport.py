@@ -87,11 +87,16 @@ class Transport:
                 return None
             raise
 
-    def _delete(self, target: Target, options: Mapping[str, Any]) -> None:
+    def _delete(self, target: Target, uid: str = "") -> None:
+        """Delete an object; with a ``uid`` none but this one. It is not an error if it is gone.
+
+        A conflict means that another object has the name, if a uid was named, and nothing if not.
+        """
+        options = {"preconditions": {"uid": uid}} if uid else {}
         try:
             self._call("DELETE", target, options)
         except CallError as error:
-            if not error.is_stale:
+            if not (error.is_stale if uid else error.kind is ErrorKind.ABSENT):
                 raise
 
     def _list(
