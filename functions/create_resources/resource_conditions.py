@@ -117,7 +117,7 @@ class CreationReport:
     def _describe_mig(self, group: NodeGroup, known: Status, found: Mig, now: datetime) -> Finding:
         desired = group.spec.node_count
         # Compute Engine shrinks the MIG of flex-start VMs at the end of their run.
-        is_end = found.target_size < desired and known.has_run_out(now)
+        is_end = found.target_size < desired and known.find_end(now) is not None
         if found.target_size != desired and not is_end:
             # A MIG in BULK mode grows only from 0.
             can_return = not group.spec.is_bulk or found.target_size == 0

@@ -94,7 +94,7 @@ def _build_facts(observed: ObservedNodes, now: datetime) -> dict[str, VmFacts]:
             now=now,
             join_timeout=observed.join_timeout,
             chips=observed.chips,
-            has_run_out=known.has_run_out(now, started.get(name)),
+            end=known.find_end(now, started.get(name)),
             completed_at=known.completed_at,
             earlier=observed.earlier.get(name),
             is_outdated=name in outdated,

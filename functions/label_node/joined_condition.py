@@ -39,7 +39,7 @@ def add_condition(observed: ObservedNodes, known: Status, now: datetime) -> Stat
         # a VM.
         whys = [entry.why for entry in known.pending if entry.name not in observed.joined]
         reason = Reason.NODE_LOST if known.completed_at else Reason.AWAITING_NODE_JOIN
-        reason = Reason.MAX_RUN_DURATION_REACHED if known.has_run_out(now) else reason
+        reason = known.find_end(now) or reason
         reason = Reason(whys[0]) if whys else reason
         message = _describe_missing(observed, known, reason)
     return known.with_condition(Type.NODES_JOINED, False, reason, message, observed.group, now)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from shared.base.reasons import VM_LOSSES, Reason
+from shared.base.reasons import RUN_ENDS, VM_LOSSES, Reason
 from shared.node_groups.status import Pending
 from shared.ports.gce.values import Instance
 from shared.ports.kubernetes.nodes import Node
@@ -20,7 +20,7 @@ MAX_START_OF_NODE = timedelta(minutes=5)
 whose VM was started again, is reported as not Ready only after this time."""
 REJECTIONS = (Reason.JOIN_DENIED, Reason.JOIN_NOT_APPROVED)
 """The reasons that ``approve_join`` reports for VMs. They are also the causes of its messages."""
-ENDS = (Reason.PREEMPTED, Reason.MAX_RUN_DURATION_REACHED)
+ENDS = RUN_ENDS | {Reason.PREEMPTED}
 """How Compute Engine ends VMs. A Node does not show it."""
 WAITS = "PENDING"
 """The status of a flex-start VM that waits for capacity, perhaps for days."""
@@ -33,7 +33,7 @@ class VmFacts:
     now: datetime
     join_timeout: timedelta
     chips: int  # of each VM; 0 if not known yet
-    has_run_out: bool  # the VM is, or was, old enough for its maxRunDuration
+    end: Reason | None  # why the VM has, or had, to end by now
     completed_at: datetime | None  # when the slice was complete for the first time
     earlier: Pending | None = None  # what the status reports about the VM
     is_outdated: bool = False  # what was read since contradicts ``earlier``
@@ -117,8 +117,8 @@ RULES: tuple[tuple[Reason, Callable[[VmFacts], bool]], ...] = (
     # An event reports that Compute Engine took the VM back. Nothing else shows this. A VM of a complete
     # slice that is gone by the time of the event counts as lost.
     (Reason.PREEMPTED, lambda vm: vm.event_loss == Reason.PREEMPTED and not vm.is_gone),
-    # The VM is lost. The log does not tell the end at maxRunDuration from other ends, but the age does.
-    (Reason.MAX_RUN_DURATION_REACHED, lambda vm: vm.is_lost and vm.has_run_out),
+    # The VM is lost. The log does not tell the end at maxRunDuration from other ends, but the time does.
+    *((end, lambda vm, end=end: vm.is_lost and vm.end == end) for end in sorted(RUN_ENDS)),
     # The VM is lost. An event is no proof against a Node: the VM may run again.
     (Reason.NODE_LOST, lambda vm: vm.is_lost and (vm.is_down or vm.node is None)),
     # The VM runs without the Node that it had, and neither its Node's name nor approve_join explains it.

@@ -140,11 +140,23 @@ class Faults(FaultControls[Refused, OperationError]):
         self._supply.most_vms = vms
 
     def set_reservation(
-        self, reservation: str, machine_type: str, vms: int, ready: bool = True
+        self,
+        reservation: str,
+        machine_type: str,
+        vms: int,
+        ready: bool = True,
+        hours: float | None = None,
     ) -> None:
-        """Create or change a reservation for ``vms`` VMs of a machine type."""
+        """Create or change a reservation for ``vms`` VMs of a machine type.
+
+        With ``hours`` it is in calendar mode: it ends after so many, and ends its VMs.
+        """
         used = self._supply.reservations.get(reservation, Reservation("", 0)).used
-        self._supply.reservations[reservation] = Reservation(machine_type, vms, ready, used)
+        end = self._context.clock.now() + timedelta(hours=hours) if hours is not None else None
+        self._supply.reservations[reservation] = Reservation(machine_type, vms, ready, used, end)
+        for vm in self._resources.instances.store:
+            if vm.order.reserved_only and vm.order.reservation == reservation:
+                vm.limit_run()
         self._resources.groups.retry_creation()
 
     def remove_reservation(self, reservation: str) -> None:

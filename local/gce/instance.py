@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import Protocol
 
@@ -94,6 +94,7 @@ class Instance:
         self._timer: Timer | None = None
         self._transition: Operation | None = None
         self._run_limit: Timer | None = None
+        self._ends: datetime | None = None
         self._maintenance: Document | None = None
         self._started: datetime | None = None
         self._stopped: datetime | None = None
@@ -148,9 +149,12 @@ class Instance:
             "metadata": metadata_document(self.metadata),
             "fingerprint": links.fingerprint((self.id, self.status)),
         }
+        status = dict(self._fixed["resourceStatus"])
         if self._maintenance is not None:
-            status = {**self._fixed["resourceStatus"], "upcomingMaintenance": self._maintenance}
-            document["resourceStatus"] = status
+            status["upcomingMaintenance"] = self._maintenance
+        if self._ends is not None:
+            status["scheduling"] = {"terminationTimestamp": links.pacific(self._ends)}
+        document["resourceStatus"] = status
         if self._started is not None:
             document["lastStartTimestamp"] = links.pacific(self._started)
         if self._stopped is not None:
@@ -223,16 +227,28 @@ class Instance:
     def _running(self) -> None:
         self.status = "RUNNING"
         self._started = self._context.clock.now()
-        limit = self.properties["scheduling"].get("maxRunDuration")
-        if limit:
-            seconds = float(limit.get("seconds", 0))
-            self._run_limit = self._context.clock.call_later(seconds, self._run_is_over)
+        self.limit_run()
         self.power_on()
         if self._ownership.owner is not None:
             self._ownership.owner.vm_running(self)
 
+    def limit_run(self) -> None:
+        """Set the end of a VM that runs: that of its ``maxRunDuration`` or of its reservation. That
+        ``terminationTimestamp`` has the latter is assumed."""
+        if self.status != "RUNNING" or self._started is None:
+            return
+        limit = self.properties["scheduling"].get("maxRunDuration")
+        after = timedelta(seconds=float(limit.get("seconds", 0))) if limit else None
+        ends = (self._started + after if after else None, self._context.supply.find_end(self.order))
+        if self._run_limit is not None:
+            self._run_limit.cancel()
+        self._ends = min(filter(None, ends), default=None)
+        if self._ends is not None:
+            seconds = max(0.0, (self._ends - self._context.clock.now()).total_seconds())
+            self._run_limit = self._context.clock.call_later(seconds, self._run_is_over)
+
     def _run_is_over(self) -> None:
-        """Handle the end of ``maxRunDuration``. Its log entries are assumed."""
+        """Handle the end of the run. Its log entries are assumed."""
         verb = "instances.delete" if self._ends_by_delete() else "instances.stop"
         operation = self._context.operations.begin(SYSTEM, verb, self.path, self.id)
         if self._ends_by_delete():
@@ -355,6 +371,7 @@ class Instance:
 
     def _begin_stop(self) -> None:
         self._cancel_timers()
+        self._ends = None
         self._finish_transition(CANCELED.error())
         self.power_off()
         self.status = "STOPPING"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from datetime import datetime
 
 from local.base.faults import set_limit
 from local.gce import links
@@ -92,12 +93,13 @@ class Order:
 
 @dataclass
 class Reservation:
-    """A reservation of a number of VMs of a machine type."""
+    """A reservation of a number of VMs of a machine type. ``ends``: when it ends, in calendar mode."""
 
     machine_type: str
     vms: int
     ready: bool = True
     used: int = 0
+    ends: datetime | None = None
 
 
 def read_order(
@@ -177,6 +179,11 @@ class Supply:
             metric = METRICS[collection]
             raise RESOURCE_QUOTA.refused(metric=metric, limit=f"{limit}.0", region=project)
 
+    def find_end(self, order: Order) -> datetime | None:
+        """When the reservation of a VM ends; ``None``: never, or it has none."""
+        reservation = self.reservations.get(order.reservation) if order.reserved_only else None
+        return reservation.ends if reservation is not None else None
+
     def take(self, order: Order) -> None:
         """Take a host for a VM."""
         self._move(order, 1)
@@ -229,7 +236,8 @@ class Supply:
             return RESERVATION_NEEDED.error() if bound else None
         reservation = self.reservations.get(order.reservation)
         name = order.reservation
-        if reservation is None:
+        end = self.find_end(order)
+        if reservation is None or (end is not None and end <= self._environment.clock.now()):
             return RESERVATION_ABSENT.error(reservation=name)
         if not reservation.ready:
             return RESERVATION_NOT_READY.error(reservation=name)

@@ -36,6 +36,7 @@ class Reason(StrEnum):
     NODE_NAME_MISMATCH = "NodeNameMismatch"
     PREEMPTED = "Preempted"
     MAX_RUN_DURATION_REACHED = "MaxRunDurationReached"
+    RUN_ENDED = "RunEnded"
     INTERCONNECT_NOT_READY = "InterconnectNotReady"
     RESOURCE_LOST = "ResourceLost"
     REPAIRING = "Repairing"
@@ -65,7 +66,9 @@ DELETIONS = frozenset(
     }
 )
 """Reasons of a deletion that makes progress."""
-VM_LOSSES = frozenset({Reason.PREEMPTED, Reason.MAX_RUN_DURATION_REACHED, Reason.NODE_LOST})
+RUN_ENDS = frozenset({Reason.MAX_RUN_DURATION_REACHED, Reason.RUN_ENDED})
+"""Reasons of a VM that Compute Engine has ended at a time that was known before."""
+VM_LOSSES = frozenset({Reason.PREEMPTED, Reason.NODE_LOST}) | RUN_ENDS
 """Reasons of a VM that is gone or does not run any more."""
 
 ORDER = (
@@ -158,6 +161,8 @@ REASONS: dict[Reason, str] = {
     "the group and apply it again.",
     Reason.MAX_RUN_DURATION_REACHED: "The VMs have run for the maxRunDuration of the spec or the "
     "template and were ended. To run them again, delete the group and apply it again.",
+    Reason.RUN_ENDED: "Compute Engine has ended the VMs at status.runEndsAt, such as the end of their "
+    "reservation. To run them again, delete the group, and apply one that has capacity.",
     Reason.INTERCONNECT_NOT_READY: "All Nodes are ready, but the interconnect between the chips is not "
     "up. If it stays so for ten minutes, delete the group and apply it again.",
     Reason.RESOURCE_LOST: "The slice was complete and its managed instance group is gone. It is not "

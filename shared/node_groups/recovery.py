@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from shared.base.reasons import VM_LOSSES, Reason, find_advice
+from shared.base.reasons import RUN_ENDS, VM_LOSSES, Reason, find_advice
 from shared.base.timestamps import render_time
 from shared.node_groups.node_group import AnyGroup, NodeGroup
 from shared.node_groups.resources import Found
@@ -33,7 +33,7 @@ def is_repaired_by_mig(model: str, *, is_bulk: bool) -> bool:
 
 def find_restore_time(model: str, reason: str) -> timedelta:
     """How long Compute Engine may take to restore the VMs of a slice; 0 if it does not."""
-    is_ended = model == "SPOT" or reason == Reason.MAX_RUN_DURATION_REACHED
+    is_ended = model == "SPOT" or reason in RUN_ENDS
     return timedelta() if is_ended else RESTORED_WITHIN
 
 
@@ -48,11 +48,13 @@ def describe_recovery(group: AnyGroup, known: Status, reason: str) -> str:
     since = find_loss_time(known)
     if reason not in VM_LOSSES or since is None or not isinstance(group, NodeGroup):
         return find_advice(reason)
-    if reason == Reason.MAX_RUN_DURATION_REACHED and not group.workload:
+    if reason in RUN_ENDS and not group.workload:
         return find_advice(reason)
     model, lost = known.provisioning_model, f"Lost at {render_time(since)}."
-    if reason == Reason.MAX_RUN_DURATION_REACHED:
-        text = f"{lost} The VMs have run for their maxRunDuration and were ended."
+    if reason in RUN_ENDS:
+        is_limited = reason == Reason.MAX_RUN_DURATION_REACHED
+        why = "run for their maxRunDuration" if is_limited else "reached status.runEndsAt"
+        text = f"{lost} The VMs have {why} and were ended."
         return f"{text} {describe_next(group, known)}"
     if is_repaired_by_mig(model, is_bulk=group.spec.is_bulk):
         return f"{lost} Its managed instance group creates it again. Nothing to do."
@@ -100,21 +102,19 @@ def find_repair_time(group: AnyGroup, known: Status) -> datetime | None:
     has_mig = mig is not None and mig.state is State.READY and known.is_true(Type.MIG_READY)
     if group.is_paused or not (is_possible and has_mig):
         return None
-    if Reason.MAX_RUN_DURATION_REACHED in whys or (
-        joined is not None and joined.reason == Reason.MAX_RUN_DURATION_REACHED
-    ):
+    if RUN_ENDS & whys or (joined is not None and joined.reason in RUN_ENDS):
         return None
     restored = since + find_restore_time(known.provisioning_model, Reason.NODE_LOST)
     count, last_at = _count_repairs(known, since)
     gap = FIRST_GAP * 2 ** min(count - 1, 10) if count else timedelta()
     at = restored if last_at is None else max(restored, last_at + min(DAY, gap))
-    return None if known.has_run_out(at) else at
+    return at if known.find_end(at) is None else None
 
 
 def is_repair_due(group: AnyGroup, known: Status, now: datetime) -> bool:
     """Whether a lost slice may be created again now, as far as the status shows."""
     repair_at = find_repair_time(group, known)
-    return repair_at is not None and repair_at <= now and not known.has_run_out(now)
+    return repair_at is not None and repair_at <= now and known.find_end(now) is None
 
 
 def is_repair_begun(group: AnyGroup, known: Status) -> bool:

@@ -40,7 +40,7 @@ RUN_END_NOTICES = {
     timedelta(hours=1): "an hour",
     timedelta(minutes=10): "ten minutes",
 }
-"""How long before the end of the first VM by maxRunDuration an Event is emitted, and its words."""
+"""How long before the end of the first VM an Event is emitted, and its words."""
 _CENTURY_S = 100 * 365 * 24 * 3600
 """Longer runs are not told apart: anybody may have written the status."""
 
@@ -260,21 +260,26 @@ class Status:
     """Errors that no condition reports: transient ones that only the sweep retries and that may not be
     over, and those of label_node while the slice is complete."""
     run_ends: datetime | None = None
-    """When the first VM has run for its maxRunDuration, and Compute Engine ends it."""
+    """When Compute Engine ends the first VM: at the end of its maxRunDuration or its reservation."""
     idle_since: datetime | None = None
     """Since when no Pod uses the chips of the Ready slice, as report_leaks observes once an hour."""
     unusable: Unusable = Unusable()
 
-    def has_run_out(self, now: datetime, started: datetime | None = None) -> bool:
-        """Whether a VM that was started then is, or was, old enough for its maxRunDuration. If its start
-        is not known, the completion of the slice counts."""
+    def find_end(self, now: datetime, started: datetime | None = None) -> Reason | None:
+        """Why a VM that was started then has, or had, to end by now; ``None``: it had not. With a
+        maxRunDuration its age counts. If its start is not known, the completion of the slice counts."""
         margin, since = CLOCKS_DIFFER_BY, started
+        if not self.max_run_s:
+            end = self.run_ends
+            is_over = end is not None and now >= end - margin and (since is None or since < end)
+            return Reason.RUN_ENDED if is_over else None
         if since is None:
             margin, since = MAX_JOIN_OF_VM, self.completed_at
-        if not self.max_run_s or since is None:
-            return False
+        if since is None:
+            return None
         end = self.find_run_end(since)
-        return now >= end - min(margin, (end - since) / 4)
+        is_over = now >= end - min(margin, (end - since) / 4)
+        return Reason.MAX_RUN_DURATION_REACHED if is_over else None
 
     def find_run_end(self, started: datetime) -> datetime:
         """When a VM that was started then has run for its maxRunDuration, which is not 0."""
@@ -350,7 +355,7 @@ def parse(raw: Any) -> Status:
         pending=tuple(_parse_pending(document)),
         repairs=_parse_repairs(read_mapping(document, "repairs")),
         retries=tuple(_parse_retries(document)),
-        run_ends=_read_time(document["runEndsAt"]) if document.get("runEndsAt") else None,
+        run_ends=guess_time(document.get("runEndsAt")),
         idle_since=_read_time(document["idleSince"]) if document.get("idleSince") else None,
         unusable=_parse_unusable(read_mapping(document, "unusable")),
     )

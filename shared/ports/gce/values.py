@@ -129,7 +129,8 @@ class Maintenance:
 
 @dataclass(frozen=True)
 class Instance:
-    """A VM. ``started`` is when it was last started."""
+    """A VM. ``started`` is when it was last started, ``ends`` when Compute Engine ends it (``None``: not
+    given)."""
 
     name: str
     id: str
@@ -142,6 +143,7 @@ class Instance:
     """Whether the list of its MIG's members has it (`membership.mark_members`). Its metadata
     ``created-by`` proves nothing: whoever creates a VM can write it."""
     maintenance: Maintenance | None = None
+    ends: datetime | None = None
 
 
 @dataclass(frozen=True)
@@ -253,6 +255,7 @@ def parse_instance(found: Any, texts: dict[str, str] | None = None) -> Instance:
         fingerprint=found.metadata.fingerprint,
         metadata=_items(found.metadata, texts),
         maintenance=_find_maintenance(found.resource_status),
+        ends=guess_time(found.resource_status.scheduling.termination_timestamp),
     )
 
 

@@ -1,4 +1,4 @@
-"""When maxRunDuration ends the VMs, and the Events that announce it."""
+"""When Compute Engine ends the VMs, and the Events that announce it."""
 
 from __future__ import annotations
 
@@ -18,6 +18,13 @@ DAY, HOUR = timedelta(days=1), timedelta(hours=1)
 TWO_DAYS = Status(max_run_s=2 * 24 * 3600)
 KNOWN = replace(TWO_DAYS, run_ends=NOW + HOUR)
 EARLY, LATE = NOW - HOUR, NOW - timedelta(minutes=50)
+
+
+def ending(at: datetime) -> Instance:
+    """A VM that shows its end."""
+    return replace(vm(started=EARLY), ends=at)
+
+
 ENDS: dict[str, tuple[Status, dict[str, Instance | None], bool, datetime | None]] = {
     "the first VM that was started": (
         TWO_DAYS,
@@ -26,7 +33,32 @@ ENDS: dict[str, tuple[Status, dict[str, Instance | None], bool, datetime | None]
         EARLY + 2 * DAY,
     ),
     "no limit": (Status(), {A: vm(started=EARLY)}, True, None),
-    "no limit any more": (replace(KNOWN, max_run_s=0), {}, False, None),
+    "no VM has an end any more": (replace(KNOWN, max_run_s=0), {A: vm()}, True, None),
+    "one VM of those that joined has no end": (
+        replace(KNOWN, max_run_s=0),
+        {A: vm()},
+        False,
+        NOW + HOUR,
+    ),
+    "all VMs are gone, and had an end": (replace(KNOWN, max_run_s=0), {A: None}, True, NOW + HOUR),
+    "the end that a VM shows": (
+        Status(),
+        {A: ending(LATE + DAY), B: vm(B, started=EARLY)},
+        True,
+        LATE + DAY,
+    ),
+    "the end that a VM shows, before that of its maxRunDuration": (
+        TWO_DAYS,
+        {A: ending(NOW + HOUR), B: vm(B, started=EARLY)},
+        True,
+        NOW + HOUR,
+    ),
+    "a stopped VM that shows an end": (
+        replace(KNOWN, max_run_s=0),
+        {A: ending(NOW + DAY), B: replace(ending(NOW), name=B, status="TERMINATED")},
+        True,
+        NOW + DAY,
+    ),
     "no VM was read": (KNOWN, {}, False, NOW + HOUR),
     "another VM joins later": (KNOWN, {B: vm(B, started=LATE)}, False, NOW + HOUR),
     "another VM joins, started earlier": (
@@ -82,3 +114,23 @@ def test_a_resync_soon_after_a_notice_is_due_emits_the_event(
         "another end has another Event"
     )
     assert list(list_events(observed(known=known), known, NOW)) == []
+
+
+CAUSES = {
+    "it has run for its maxRunDuration": TWO_DAYS,
+    "its reservation ends": Status(provisioning_model="RESERVATION_BOUND"),
+    "it has run for its maxRunDuration or its reservation ends": replace(
+        TWO_DAYS, provisioning_model="RESERVATION_BOUND"
+    ),
+    "the time that its template sets is reached": Status(provisioning_model="STANDARD"),
+}
+
+
+@pytest.mark.parametrize("why", CAUSES)
+def test_the_event_names_the_cause(why: str) -> None:
+    known = replace(CAUSES[why], run_ends=NOW + HOUR)
+    (found,) = list_events(on_resync(known=known), known, NOW)
+    assert found.event.message == (
+        f"Compute Engine ends the first of the VMs at {render_time(NOW + HOUR)}, in an hour: {why} "
+        "then. Save checkpoints before."
+    )

@@ -22,12 +22,16 @@ SECOND, MINUTE = timedelta(seconds=1), timedelta(minutes=1)
 def about(**facts: Any) -> VmFacts:
     """Return a VM about which only the given facts are known, 15 minutes being the time to join."""
     max_run, its_vm = facts.pop("max_run", timedelta()), facts.get("instance")
-    known = Status(completed_at=facts.get("completed_at"), max_run_s=int(max_run.total_seconds()))
+    known = Status(
+        completed_at=facts.get("completed_at"),
+        max_run_s=int(max_run.total_seconds()),
+        run_ends=facts.pop("run_ends", None),
+    )
     slice_facts: dict[str, Any] = {
         "now": NOW,
         "join_timeout": 15 * MINUTE,
         "chips": 4,
-        "has_run_out": known.has_run_out(NOW, its_vm.started if its_vm is not None else None),
+        "end": known.find_end(NOW, its_vm.started if its_vm is not None else None),
         "completed_at": None,
     }
     return VmFacts(**slice_facts | facts)
@@ -97,6 +101,14 @@ CASES: dict[str, tuple[VmFacts, str]] = {
         missing(max_run=30 * MINUTE, started=NOW - 60 * MINUTE, join_timeout=60 * MINUTE),
         "NodeJoinTimeout",
     ),
+    # the end of a reservation
+    "a loss at the end that the VMs show": (about(is_gone=True, run_ends=NOW + 5 * MINUTE, **COMPLETE), "RunEnded"),
+    "a loss before that end": (about(is_gone=True, run_ends=NOW + 5 * MINUTE + SECOND, **COMPLETE), "NodeLost"),
+    "a loss of a VM that was started after that end": (
+        missing("STOPPING", started=NOW - MINUTE, run_ends=NOW - MINUTE, **COMPLETE),
+        "NodeLost",
+    ),
+    "a VM that nothing reports as lost, after that end": (missing(run_ends=NOW - MINUTE, started=NOW - 2 * MINUTE), "AwaitingNodeJoin"),
     # Without a Node
     "a VM has just started": (missing(), "AwaitingNodeJoin"),
     "a VM has not joined in time": (missing(started=NOW - 15 * MINUTE), "NodeJoinTimeout"),

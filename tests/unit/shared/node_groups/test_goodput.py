@@ -38,7 +38,14 @@ NEW: dict[str, UnusableCause] = {
         START,
     ),
     **dict.fromkeys(
-        ("Preempted", "NodeLost", "MaxRunDurationReached", "InsufficientCapacity", "ResourceLost"),
+        (
+            "Preempted",
+            "NodeLost",
+            "MaxRunDurationReached",
+            "RunEnded",
+            "InsufficientCapacity",
+            "ResourceLost",
+        ),
         COMPUTE_ENGINE,
     ),
 }

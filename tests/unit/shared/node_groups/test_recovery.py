@@ -124,6 +124,11 @@ NOT_REPAIRED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "it is not owned": ({"owned": False}, {}),
     "nothing is lost": ({}, {"pending": ()}),
     "the run is over": ({}, {"pending": (RUN_OVER,)}),
+    "the reservation is over": ({}, {"pending": (replace(RUN_OVER, why=Reason.RUN_ENDED),)}),
+    "the reservation ends before Compute Engine gives up": (
+        {},
+        {"provisioning_model": "RESERVATION_BOUND", "run_ends": NOW + 35 * MINUTE},
+    ),
     "the MIG is gone": ({}, {"resources": {MIG: Resource(RESOURCE, State.GONE, NOW)}}),
     "the MIG was resized": ({}, {"conditions": {}}),
     "the run ends before Compute Engine gives up": (
