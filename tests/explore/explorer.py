@@ -188,6 +188,9 @@ class Explorer:
             self.rules.strangers.discard(path)
         if self.workloads is not None:
             self.workloads.heal()
+        self._resume()
+
+    def _resume(self) -> None:
         for name in self._names():
             group = self.harness.group(name)
             if group is not None and "deletionTimestamp" not in group["metadata"]:

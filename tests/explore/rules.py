@@ -180,7 +180,9 @@ class Rules:
         return registered - skew + timedelta(seconds=1) < created
 
     def check_state(self) -> None:
-        """Check what exists now."""
+        """Check what exists now, and what calls have done."""
+        if self.broken:
+            raise Violation(self.broken)
         for problem in self._problems():
             raise Violation(problem)
 
@@ -204,8 +206,9 @@ class Rules:
             name = path.rpartition("/")[2]
             if mig is None:
                 continue
-            # A VM may be created before its predecessor is gone.
-            most = mig["targetSize"] + (mig["currentActions"]["recreating"] > 0)
+            # A VM may be created before its predecessor is gone; people may resize a MIG.
+            actions = mig["currentActions"]
+            most = mig["targetSize"] + (actions["recreating"] > 0) + actions["deleting"]
             if counts[name] > most:
                 yield f"{counts[name]} VMs of {name}, whose size is {mig['targetSize']}"
 
