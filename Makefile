@@ -18,7 +18,7 @@ CLOUD := --project "$(PROJECT)" $(if $(ZONE),--zone "$(ZONE)")
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-workload demo-jobset demo-capacity recording local simulate test test-local test-real test-all test-cloud named-project explore planted mutants control-plane terraform-validate check format pages bench performance scale kubectl-tng release lock
+.PHONY: help setup demo demo-workload demo-jobset demo-capacity recording local simulate test test-local test-real test-all test-cloud named-project explore planted soak mutants control-plane terraform-validate check format pages bench performance scale kubectl-tng release lock
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1 /' | awk '{ line = sprintf("%-19s", $$1); \
@@ -81,6 +81,10 @@ explore: $(STAMP) ## Break worlds at random and let them heal: SEEDS=N; ARGS="--
 
 planted: $(STAMP) ## Count the seeds that the explorer needs for each planted bug
 	@$(BIN)/python -m tests.explore.planted
+
+soak: $(STAMP) ## Churn slices on real processes that are killed: MINUTES=N, SEED=N; ARGS="-k real": a real control plane
+	@SOAK_MINUTES="$(MINUTES)" SOAK_SEED="$(SEED)" $(BIN)/python -m pytest -q tests/processes/test_soak.py \
+	  $(or $(ARGS),-m "not real")
 
 mutants: $(STAMP) ## Check that changes of single lines of the product make a test fail; ARGS="--seed N --count 100"
 	@$(BIN)/python -m tools.mutants $(ARGS)

@@ -92,6 +92,8 @@ class EmbeddedCluster:
         self.controllers = frozenset(Controller)
         self.selector = ""
         self.calls_webhooks = True
+        self.has_outage = False
+        """Whether requests get 503, except those of the administrator and of VMs. May be changed."""
         self._api = kube.KubeApi(
             clock,
             random=Random(secrets.randbits(64)),
@@ -126,6 +128,10 @@ class EmbeddedCluster:
         self._webhooks = Webhooks(read_webhook_configuration(), url, ca_pem, self._labels_of)
 
     async def _admit(self, request: Request) -> Request | Response:
+        token = f"Bearer {self._credentials.tokens[ADMIN]}"
+        if self.has_outage and request.headers.get("authorization") != token:
+            status = {"kind": "Status", "code": 503, "reason": "ServiceUnavailable"}
+            return Response.of_json({**status, "message": "the server is unavailable"}, 503)
         return request if self._webhooks is None else await self._webhooks.admit(request)
 
     def _labels_of(self, namespace: str) -> Mapping[str, str]:

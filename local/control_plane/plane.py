@@ -325,6 +325,10 @@ class OwnControlPlane(ControlPlane):
                 start_new_session=True,
             )
 
+    def send_signal(self, name: str, number: int) -> None:
+        """Send a signal to what `start_program` has started, such as ``kube-apiserver``."""
+        self._children[name].send_signal(number)
+
     def stop_program(self, name: str) -> None:
         """Stop what `start_program` has started."""
         child = self._children.pop(name)

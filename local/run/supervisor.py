@@ -216,6 +216,8 @@ class Supervisor:
         self.subprocesses = Subprocesses(processes, ROOT, observe)
         self.compute_url = ""
         self.pubsub_address = ""
+        self.pubsub: pubsub.PubSub
+        """The Pub/Sub at this address; known after `start`."""
         self._push_certificates = ""
         self._webhook_url = ""
         self._observe = observe
@@ -427,7 +429,7 @@ class Supervisor:
         port = self.setup.ports.pubsub
         server = await serve_pubsub(host=LOOPBACK, port=port, timings=pubsub.Timings())
         stack.push_async_callback(server.stop)
-        self.pubsub_address = server.address
+        self.pubsub, self.pubsub_address = server.pubsub, server.address
         self._topics = Topics(server.address, SHORT_BACKOFF_S)
         stack.push_async_callback(self._topics.close)
         runner, port = await serve(server.tokens, host=LOOPBACK)
