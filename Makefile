@@ -18,7 +18,7 @@ CLOUD := --project "$(PROJECT)" $(if $(ZONE),--zone "$(ZONE)")
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-workload demo-jobset demo-capacity recording local simulate test test-local test-real test-all test-cloud named-project explore planted soak mutants control-plane terraform-validate check format pages bench performance scale kubectl-tng release lock
+.PHONY: help setup demo demo-workload demo-jobset demo-capacity recording local simulate test test-local test-real test-all test-cloud flight named-project explore planted soak mutants control-plane terraform-validate check format pages bench performance scale kubectl-tng release lock
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1 /' | awk '{ line = sprintf("%-19s", $$1); \
@@ -91,6 +91,9 @@ mutants: $(STAMP) ## Check that changes of single lines of the product make a te
 
 test-cloud: named-project $(STAMP) ## Test assumptions about Compute Engine in a real project: PROJECT=ID; ARGS=--dry-run shows the cost
 	@$(BIN)/python -m tools.cloud $(CLOUD) $(ARGS)
+
+flight: $(STAMP) ## Add a flight of test-cloud to the tests: FILE=flight-RUN.json (docs/test-cloud.md)
+	@$(BIN)/python -m tests.flights $(if $(FILE),"$(FILE)")
 
 named-project:
 	$(if $(CLOUD),,$(error PROJECT is not set: make test-cloud PROJECT=ID [ZONE=ZONE] [ARGS=--dry-run]; see docs/test-cloud.md))

@@ -12,41 +12,31 @@ import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import pytest
 
-from local.base.clock import VirtualClock
-from local.base.http import Request, Response
-from local.cloud.logging import CloudLogging, serve
-from local.gce import Inventory, Principal, Simulator, Timings
-from local.tests.gce.small_cloud import RecordingAgent
-from replay import cloud_logging
-from tests.support.loopback import Loopback, open_loopback
-from tools.cloud.__main__ import Dependencies, main, open_clients
+from local.base.http import Request
+from local.cloud.logging import serve
+from local.gce import Inventory, Timings
+from tests.support.loopback import open_loopback
+from tests.support.small_project import (
+    FOREIGN_ACCOUNT,
+    IMAGE,
+    NUMBER,
+    PERSON,
+    POLICIES,
+    PROJECT,
+    Cloud,
+)
 from tools.cloud.answers import redact
-from tools.cloud.project import MIG, POLICY, TEMPLATE, CallError, Project, Time
+from tools.cloud.flight import is_read, read_flight
+from tools.cloud.project import MIG, POLICY, TEMPLATE, CallError, Project
 from tools.cloud.questions import QUESTIONS, Question
 
-PROJECT, NUMBER = "some-project", "123456789012"
-PERSON = "user@example.com"
-POLICIES = f"projects/{PROJECT}/regions/us-east5/resourcePolicies"
 ROOT = Path(__file__).parents[2]
-ALL = ("--with-tpu", "--foreign-account", f"another@{PROJECT}.iam.gserviceaccount.com")
+ALL = ("--with-tpu", "--foreign-account", FOREIGN_ACCOUNT)
 SOME_POLICY = {"workload_policy": {"type": "HIGH_THROUGHPUT"}}
-IMAGE = "projects/debian-cloud/global/images/family/debian-12"
-INVENTORY = Inventory(
-    {
-        "us-east5-b": ["e2-micro", "ct6e-standard-4t"],
-        "us-central1-c": ["tpu7x-standard-1t", "tpu7x-standard-4t"],
-    },
-    {
-        "images": [IMAGE],
-        "networks": [f"projects/{PROJECT}/global/networks/default"],
-        "diskTypes": ["pd-standard", "hyperdisk-balanced"],
-    },
-)
 SMALL_TEMPLATE = {
     "properties": {
         "machine_type": "e2-micro",
@@ -54,96 +44,6 @@ SMALL_TEMPLATE = {
         "network_interfaces": [{"network": "global/networks/default"}],
     }
 }
-
-
-def read_permissions() -> frozenset[str]:
-    """Return the permissions that the page documents."""
-    found = re.search(r"--permissions=(\S+)", (ROOT / "docs" / "test-cloud.md").read_text())
-    assert found is not None
-    return frozenset(found[1].split(","))
-
-
-class Cloud:
-    """A simulated Compute Engine on a port; its virtual clock advances while the suite sleeps."""
-
-    def __init__(self, loopback: Loopback, answers: Path, timings: Timings) -> None:
-        self._loopback = loopback
-        self._clock = VirtualClock()
-        self.logging = CloudLogging(self._clock, PROJECT)
-        self.log: list[dict[str, Any]] = []
-        self.simulator = Simulator(
-            self._clock,
-            projects={PROJECT: NUMBER},
-            random=Random(3),
-            agents=RecordingAgent,
-            on_log_entry=self._write_log,
-            timings=timings,
-            principals={"token": Principal(PERSON, read_permissions())},
-        )
-        self.simulator.restrict(INVENTORY)
-        self.faults = self.simulator.faults
-        self.faults.set_capacity("us-east5-b", "ct6e", 0)
-        self.requests: list[Request] = []
-        self.before_request: Callable[[Request], None] = lambda _: None
-        self.on_request: Callable[[Request], None] = lambda _: None
-        self.answers_path = answers
-        self._url = f"http://127.0.0.1:{loopback.serve(self)}"
-
-    def handle(self, request: Request) -> Response:
-        """Answer a request."""
-        self.requests.append(request)
-        self.before_request(request)
-        headers = {**request.headers, "authorization": "Bearer token"}
-        response = self.simulator.handle(replace(request, headers=headers))
-        self.on_request(request)
-        return response
-
-    def ask(self, *options: str) -> int:
-        """Run the suite and return its exit code."""
-        arguments = ["--project", PROJECT, "--endpoint", self._url]
-        arguments += ["--answers", str(self.answers_path)]
-        return main([*arguments, *options], Dependencies(self._time))
-
-    def create_foreign(self, name: str) -> str:
-        """Create a policy outside the suite; return its path."""
-        body = {"name": name, "workloadPolicy": {"type": "HIGH_THROUGHPUT"}}
-        self._loopback.call(lambda: self.faults.act_as_user("POST", POLICIES, body))
-        self._sleep(60)
-        return f"{POLICIES}/{name}"
-
-    def open_project(self, run: str) -> Project:
-        """Return the project of a run with this name."""
-        logs = cloud_logging.CloudLogging()
-        return Project(PROJECT, "us-east5-b", run, open_clients(self._url), logs, self._time)
-
-    @property
-    def _time(self) -> Time:
-        return Time(self._clock.now, self._seconds, self._sleep)
-
-    def count_minutes(self) -> float:
-        """Return the minutes since the start of the clock."""
-        return (self._clock.now() - VirtualClock().now()).total_seconds() / 60
-
-    def list_parts_with_vms(self) -> set[str]:
-        """Return the last parts of the names of all VMs whose creation started."""
-        payloads = [entry["protoPayload"] for entry in self.log if "operation" in entry]
-        names = [payload["resourceName"] for payload in payloads]
-        return {name.rsplit("/", 1)[1].split("-")[2] for name in names if "/instances/" in name}
-
-    def read_answers(self) -> dict[str, Any]:
-        """Return the answers by question."""
-        document = json.loads(self.answers_path.read_text())
-        return {answer["id"]: answer for answer in document["answers"]}
-
-    def _write_log(self, entry: dict[str, Any]) -> None:
-        self.log.append(entry)
-        self.logging.write(entry)
-
-    def _seconds(self) -> float:
-        return self._clock.now().timestamp()
-
-    def _sleep(self, seconds: float) -> None:
-        self._loopback.call(lambda: self._clock.run_for(seconds))
 
 
 _WITH_PROJECT = {**os.environ, "PROJECT": "exported-for-another-tool"}
@@ -581,6 +481,30 @@ def test_the_answers_do_not_name_the_project_or_people(start: Start) -> None:
         assert secret not in text
     assert "projects/PROJECT/zones/us-east5-b/instances/tngtest-" in text
     assert "NUMBER@cloudservices.gserviceaccount.com" in text
+
+
+def test_a_file_that_cannot_be_written_is_a_wrong_option(
+    start: Start, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cloud = start()
+    assert cloud.ask("--flight", str(tmp_path / "absent" / "flight.json")) == 2
+    assert "Error: --answers or --flight: [Errno 2]" in capsys.readouterr().err
+    assert _count_writes(cloud) == 0
+
+
+def test_a_run_writes_a_flight_beside_its_answers(start: Start) -> None:
+    cloud = start()
+    assert cloud.ask(*ALL, "--only", "vm-log", "--only", "act-as", "--keep-names") == 0
+    (path,) = cloud.answers_path.parent.glob("flight-*.json")
+    flight = read_flight(path)
+    assert flight["recorded_against"] == "simulation"
+    assert path.name == f"flight-{flight['run']}.json"
+    assert {entry["question"] for entry in flight["entries"]} == {"", "vm-log", "act-as"}
+    changes = [one["request"] for one in flight["entries"] if not is_read(one["request"])]
+    assert len(changes) == _count_writes(cloud) - sum(
+        "listManagedInstances" in request.path for request in cloud.requests
+    )
+    assert not [secret for secret in (PROJECT, NUMBER, PERSON) if secret in path.read_text()]
 
 
 def test_keep_names_keeps_the_project_but_not_addresses_of_people(start: Start) -> None:

@@ -27,6 +27,7 @@ from replay.cloud_logging import CloudLogging, Logs
 from replay.output import print_paragraph
 from shared.ports.errors import CallError as LogError
 from tools.cloud.answers import Answer, Report, print_answers, print_questions
+from tools.cloud.flight import Flight, RecordedLogs
 from tools.cloud.project import CallError, Project, Time, Unanswered, list_runs
 from tools.cloud.questions import FOREIGN_ACCOUNT, WITH_TPU, Question, select_questions
 
@@ -113,12 +114,14 @@ def main(arguments: Sequence[str] | None = None, dependencies: Dependencies | No
         print_questions(questions)
         return DONE
     run = "".join(random.choices(string.ascii_lowercase + string.digits, k=6))
+    against = "simulation" if options.endpoint else "Compute Engine"
+    flight = Flight(options.project, options.zone, run, dependencies.time.now(), against)
     project = Project(
         options.project,
         options.zone,
         run,
-        open_clients(options.endpoint),
-        dependencies.open_logs(),
+        open_clients(options.endpoint, flight.watch),
+        RecordedLogs(dependencies.open_logs(), flight),
         dependencies.time,
         subnetwork=options.subnetwork,
         foreign_account=options.foreign_account,
@@ -129,7 +132,7 @@ def main(arguments: Sequence[str] | None = None, dependencies: Dependencies | No
     try:
         if options.clean:
             return _clean(project, "" if options.clean == "all" else options.clean)
-        return _run(project, questions, options)
+        return _run(project, questions, options, flight)
     except CallError as error:
         print_message(f"Error: {error}")
     except GoogleAuthError as error:
@@ -161,6 +164,8 @@ def _make_parser() -> argparse.ArgumentParser:
     add(WITH_TPU, action="store_true", help="also questions that may create a TPU VM for minutes")
     add("--subnetwork", default="", help="projects/P/regions/R/subnetworks/S (network default)")
     add("--answers", type=Path, metavar="FILE", help="file for the answers (answers-RUN.json)")
+    add("--flight", type=Path, metavar="FILE",
+        help="file for all requests and answers (flight-RUN.json, beside the answers)")  # fmt: skip
     add("--keep-names", action="store_true", help="keep the project's id and number in the answers")
     add("--clean", nargs="?", const="all", metavar="RUN", type=_name,
         help="delete the resources that a killed run left, or those of all runs")  # fmt: skip
@@ -176,8 +181,13 @@ def _name(text: str) -> str:
     return text
 
 
-def open_clients(endpoint: str) -> Callable[[str], Any]:
-    """Return a getter of the library's client for a service; anonymous if an endpoint is given."""
+def open_clients(
+    endpoint: str, prepare: Callable[[Any], None] = lambda _: None
+) -> Callable[[str], Any]:
+    """Return a getter of the library's client for a service; anonymous if an endpoint is given.
+
+    ``prepare`` is called with each new client's HTTP session.
+    """
     from google.api_core.client_options import ClientOptions
     from google.auth.credentials import AnonymousCredentials
     from google.cloud import compute_v1
@@ -185,16 +195,20 @@ def open_clients(endpoint: str) -> Callable[[str], Any]:
     @cache
     def get(service: str) -> Any:
         name = "".join(word.capitalize() for word in service.split("_")) + "Client"
-        if not endpoint:
-            return getattr(compute_v1, name)()
-        return getattr(compute_v1, name)(
-            credentials=AnonymousCredentials(), client_options=ClientOptions(api_endpoint=endpoint)
-        )
+        options = {}
+        if endpoint:
+            options["credentials"] = AnonymousCredentials()
+            options["client_options"] = ClientOptions(api_endpoint=endpoint)
+        client = getattr(compute_v1, name)(**options)
+        prepare(client.transport._session)
+        return client
 
     return get
 
 
-def _run(project: Project, questions: Sequence[Question], options: argparse.Namespace) -> int:
+def _run(
+    project: Project, questions: Sequence[Question], options: argparse.Namespace, flight: Flight
+) -> int:
     """Ask the questions, delete the resources, print the answers.
 
     Raises `CallError` only before it creates a resource.
@@ -213,11 +227,17 @@ def _run(project: Project, questions: Sequence[Question], options: argparse.Name
     report = Report(
         path, project.id, project.zone, project.run, project.time.now(), options.keep_names
     )
+    flight_path = options.flight or path.with_name(f"flight-{project.run}.json")
     answers: list[Answer] = []
+
+    def write(left: Sequence[str]) -> None:
+        report.write(answers, left)
+        flight.write(flight_path)
+
     try:
-        report.write(answers, [])
+        write([])
     except OSError as error:
-        print_message(f"Error: --answers: {error}")
+        print_message(f"Error: --answers or --flight: {error}")
         return USAGE
     print_message(
         f"Run {project.run}: {len(questions)} questions, in {project.id}, {project.zone}."
@@ -228,16 +248,16 @@ def _run(project: Project, questions: Sequence[Question], options: argparse.Name
             with signals.raised():
                 for question in questions:
                     print_message(f"{question.id}: {question.text}")
-                    answers.append(_ask(project, question))
-                    report.write(answers, [])
+                    answers.append(_ask(project, question, flight))
+                    write([])
         except Interrupted as interrupted:
             number = interrupted.signal
             print_message(f"Interrupted. Deleting the resources of run {project.run} ...")
         finally:
             left = _remove(project)
-        report.write(answers, left)
+        write(left)
     print_answers(answers)
-    print_paragraph(_summarize(answers, len(questions), path))
+    print_paragraph(_summarize(answers, len(questions), path, flight_path))
     if left:
         return LEFTOVERS
     if number:
@@ -245,16 +265,19 @@ def _run(project: Project, questions: Sequence[Question], options: argparse.Name
     return UNANSWERED if any(answer.error for answer in answers) else DONE
 
 
-def _ask(project: Project, question: Question) -> Answer:
+def _ask(project: Project, question: Question, flight: Flight) -> Answer:
     """Ask one question and delete its resources. The answer records an error."""
     project.evidence.clear()
     facts, error = {}, ""
+    flight.question = question.id
     try:
         facts = question.ask(project)
     except (CallError, Unanswered, LogError) as known:
         error = str(known)
     except Exception as unknown:  # noqa: BLE001 - a failed question does not stop the others
         error = f"{type(unknown).__name__}: {unknown}"
+    finally:
+        flight.question = ""
     project.remove_created(print_message)
     return Answer(question, facts, error, tuple(project.evidence))
 
@@ -288,12 +311,13 @@ def _clean(project: Project, run: str) -> int:
     return LEFTOVERS if left else DONE
 
 
-def _summarize(answers: Sequence[Answer], asked: int, path: Path) -> str:
+def _summarize(answers: Sequence[Answer], asked: int, path: Path, flight: Path) -> str:
     answered = [answer for answer in answers if not answer.error]
     differ = sum(answer.verdict == "differs" for answer in answered)
     return (
         f"{len(answered)} of {asked} questions answered; {differ} differ from the assumption."
-        f" The answers are in {path}. See docs/test-cloud.md for how to send them."
+        f" The answers are in {path}, all requests in {flight}. See docs/test-cloud.md for how to send"
+        " them."
     )
 
 

@@ -30,7 +30,18 @@ _ADDRESS = re.compile(
 )
 _PROJECT = re.compile(r"(?<=projects/)(?!debian-cloud/)[a-z][a-z0-9.:-]{4,}(?=/|\b)")
 _NETWORK = re.compile(r"(?<=networks/)(?!default(?![\w-]))[a-z][a-z0-9-]*")
-_OF_CALLERS = frozenset({"callerIp", "principalSubject"})
+_TOKEN = re.compile(
+    r"\bya29\.[\w-]+|\beyJ[\w-]+\.[\w.-]+|\bBearer +\S+|\b[a-z0-9]{6}\.[a-z0-9]{16}\b"
+    r"|-----BEGIN[\s\S]+?(?:-----END[ A-Z]*-----|$)"
+)
+"""Access and ID tokens, join tokens, keys."""
+_NO_ITEMS = frozenset({"fingerprint", "kind", "@type"})
+"""Fields of metadata that are not its items."""
+_VALUE = re.compile(r"VALUE-\d+")
+_OF_CALLERS = frozenset(
+    {"callerip", "principalsubject", "serviceaccountkeyname", "authorization", "headers"}
+)
+"""Fields that are dropped, in lower case."""
 
 
 @dataclass(frozen=True)
@@ -130,7 +141,8 @@ def print_answers(answers: Sequence[Answer]) -> None:
 
 
 def redact(document: Any, project: str, *, keep_names: bool = False) -> Any:
-    """Return the document without addresses of people and, unless kept, without names of the project."""
+    """Return the document without addresses of people, tokens and values of metadata and, unless kept,
+    without names of the project."""
     numbers = set() if keep_names else _find_numbers(document)
     return _Redaction(project, frozenset(numbers), keep_names).apply(document)
 
@@ -140,19 +152,48 @@ class _Redaction:
     project: str
     numbers: frozenset[str]
     keep_names: bool
+    values: dict[str, str] = field(default_factory=dict)
+    """The values of metadata that were replaced."""
 
     def apply(self, value: Any) -> Any:
         if isinstance(value, dict):
             return {
-                self._text(key): self.apply(one)
+                self._text(key): self._field(key, one)
                 for key, one in value.items()
-                if key not in _OF_CALLERS
+                if key.lower() not in _OF_CALLERS
             }
         if isinstance(value, list):
             return [self.apply(one) for one in value]
         return self._text(value) if isinstance(value, str) else value
 
+    def _field(self, key: str, value: Any) -> Any:
+        if key == "project_id" and not self.keep_names:
+            return "PROJECT"
+        if key == "items" and isinstance(value, list):
+            return [self._item(one) for one in value]
+        if key == "metadata" and isinstance(value, dict) and "items" not in value:
+            return {
+                name: self.apply(one) if name in _NO_ITEMS else self._value(one)
+                for name, one in value.items()
+            }
+        return self.apply(value)
+
+    def _item(self, one: Any) -> Any:
+        """Return an item of a list; if it is one of metadata, without its value."""
+        if isinstance(one, dict) and one.keys() == {"key", "value"}:
+            return {"key": self.apply(one["key"]), "value": self._value(one["value"])}
+        return self.apply(one)
+
+    def _value(self, value: Any) -> Any:
+        """Return a value of metadata as ``VALUE-n``: equal values get equal numbers."""
+        if not isinstance(value, str):
+            return self.apply(value)
+        if _VALUE.fullmatch(value):
+            return value
+        return self.values.setdefault(value, f"VALUE-{len(self.values) + 1}")
+
     def _text(self, text: str) -> str:
+        text = _TOKEN.sub("TOKEN", text)
         text = _EMAIL.sub(lambda found: found[0] if _AGENT.fullmatch(found[0]) else "EMAIL", text)
         text = _ADDRESS.sub("ADDRESS", text)
         if self.keep_names:

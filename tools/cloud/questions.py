@@ -343,19 +343,19 @@ def _ask_bulk_wait(project: Project) -> Facts:
 
 
 def _ask_policy_log(project: Project) -> Facts:
-    return _ask_log_of(project, POLICY, _policy(), "resourcePolicies")
+    return _ask_log_of(project, POLICY, "logged", _policy(), "resourcePolicies")
 
 
 def _ask_template_log(project: Project) -> Facts:
     body = _template(project, SMALL)
-    return _ask_log_of(project, REGIONAL_TEMPLATE, body, "regionInstanceTemplates")
+    return _ask_log_of(project, REGIONAL_TEMPLATE, "regional", body, "regionInstanceTemplates")
 
 
-def _ask_log_of(project: Project, kind: Kind, body: Document, collection: str) -> Facts:
-    project.create(kind, "logged", body)
-    project.wait_for(project.delete(kind, "logged"))
-    inserts = _read_log(project, "logged", f"{collection}.insert", 2)
-    deletes = _read_log(project, "logged", f"{collection}.delete", 2)
+def _ask_log_of(project: Project, kind: Kind, part: str, body: Document, collection: str) -> Facts:
+    project.create(kind, part, body)
+    project.wait_for(project.delete(kind, part))
+    inserts = _read_log(project, part, f"{collection}.insert", 2)
+    deletes = _read_log(project, part, f"{collection}.delete", 2)
     types = {entry.get("resource", {}).get("type", "") for entry in (*inserts, *deletes)}
     return {
         f"entries of {collection}.insert": _describe_positions(inserts),

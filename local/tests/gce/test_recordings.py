@@ -25,7 +25,7 @@ from local.tests.gce.small_cloud import (
     group_body,
     template_body,
 )
-from local.tests.recordings import FOLDER, flatten
+from local.tests.recordings import FOLDER, OF_VMS, TIME, compare, flatten
 
 FILES = ("instance_templates", "instances", "instance_group_managers", "operations", "errors")
 COMPUTE = "https://compute.googleapis.com/compute/v1/"
@@ -42,17 +42,11 @@ NAMES = {
     "${networkID}": "default",
     "${resourcePolicyID}": "policy-1",
 }
-MASKS = re.compile(
-    r"0{21}|2024-04-01T12:34:56\.123456Z|abcdef0123A=|user@example\.com|\$\{\w+\}|"
-    r"\d{4}-\d\d-\d\dT[\d:.]+-0[78]:00|[\w-]{11}=|10\.128\.\d+\.\d+"
-)
+MASKS = re.compile(rf"0{{21}}|{TIME}|[\w-]{{11}}=|user@example\.com|\$\{{\w+\}}|10\.128\.\d+\.\d+")
 """Values of which only the type is compared: masked ones, times, fingerprints, addresses."""
 
 DIFFERENCES: Mapping[tuple[str, str], str] = {
-    ("inst-real-0*", "cpuPlatform"): "which CPU a zone gives is not simulated",
-    ("inst-real-0*", "disks.0.licenses*"): "images have no licences here",
-    ("inst-real-0*", "disks.0.guestOsFeatures.*"): "images have no features of their own here",
-    ("inst-real-0*", "shieldedVm*"): "twins of shieldedInstance*, in beta answers only",
+    **{("inst-real-0*", key): reason for key, reason in OF_VMS.items()},
     ("mig-gke-swap-*", "satisfiesPzi"): "an answer of the service before it had the field",
     ("mig-gke-swap-*", "serviceAccount"): "GKE had its own service agent for these",
 }
@@ -103,16 +97,12 @@ def known(entry: str, key: str) -> bool:
 
 def find_differences(entry: str, theirs: Document, ours: Document, operation: str) -> list[str]:
     """Return the unknown differences in keys, types and values."""
-    expected, found = dict(flatten(theirs)), dict(flatten(ours))
-    differences = [
-        f"{key}: {'missing' if key in expected else 'unexpected'}"
-        for key in expected.keys() ^ found.keys()
-        if not known(entry, key)
-    ]
-    for key in expected.keys() & found.keys():
-        if not known(entry, key) and not same(key, expected[key], found[key], operation):
-            differences.append(f"{key}: {expected[key]!r} recorded, {found[key]!r} simulated")
-    return differences
+    return compare(
+        theirs,
+        ours,
+        lambda key: known(entry, key),
+        lambda key, recorded, found: same(key, recorded, found, operation),
+    )
 
 
 def same(key: str, theirs: Any, ours: Any, operation: str) -> bool:

@@ -10,11 +10,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
+from typing import Any
 
 import pytest
 
 from local.tests.gke.small_gke import CLUSTER, NUMBER, PROJECT, Document, Gke
-from local.tests.recordings import FOLDER, flatten
+from local.tests.recordings import FOLDER, compare
 
 CONTAINER = "https://container.googleapis.com/"
 ZONE = "us-central1-a"
@@ -69,23 +70,14 @@ def named(text: str, operation: str) -> str:
 
 def find_differences(entry: str, theirs: Document, ours: Document) -> list[str]:
     """Return the unknown differences in keys, types and values."""
-    expected, found = dict(flatten(theirs)), dict(flatten(ours))
 
     def known(key: str) -> bool:
         return any(fnmatchcase(entry, ids) and fnmatchcase(key, keys) for ids, keys in DIFFERENCES)
 
-    differences = [
-        f"{key}: {'missing' if key in expected else 'unexpected'}"
-        for key in expected.keys() ^ found.keys()
-        if not known(key)
-    ]
-    for key in expected.keys() & found.keys():
-        same = (
-            type(expected[key]) is type(found[key]) if key in ANY else expected[key] == found[key]
-        )
-        if not same and not known(key):
-            differences.append(f"{key}: {expected[key]!r} recorded, {found[key]!r} simulated")
-    return differences
+    def same(key: str, recorded: Any, found: Any) -> bool:
+        return type(recorded) is type(found) if key in ANY else bool(recorded == found)
+
+    return compare(theirs, ours, known, same)
 
 
 @pytest.mark.parametrize("entries", ["np-0*", "np-swap-*"])
