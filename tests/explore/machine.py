@@ -12,7 +12,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
@@ -64,8 +64,8 @@ BY_HAND = (
 )
 """What an administrator does in the cluster and beside the slice: of `world.PEOPLE`."""
 TO_A_VM = ("preempt", "host error", "reset", "delete VM", "stop VM")
-PAUSED_WITHIN = timedelta(minutes=2)
-"""After so long nothing is inserted for a paused group: an insert may have begun, and be late."""
+STOPS_WITHIN = timedelta(seconds=35)
+"""So long an invocation may insert that began before its group was paused: no call starts later."""
 NAMES = ("one", "two")
 STEPS_OF_LIFE = 20
 SECONDS = st.sampled_from((1, 5, 20, 60, 300, 1200))
@@ -73,7 +73,8 @@ NUMBERS = st.integers(0, 2)
 
 
 class Lives(Explorer):
-    """The lives of slices that people want: ``wanted`` has their specs, ``paused`` since when."""
+    """The lives of slices that people want: ``wanted`` has their specs, ``paused`` from when on nothing
+    is inserted for them."""
 
     def __init__(self) -> None:
         options = Options(
@@ -84,6 +85,8 @@ class Lives(Explorer):
         self.wanted: dict[str, Mapping[str, Any]] = {}
         self.paused: dict[str, datetime] = {}
         self._deleted_migs = False
+        self._created: dict[str, datetime] = {}
+        self._stalls_until = datetime.min.replace(tzinfo=UTC)
         self._resized: set[str] = set()
         run = Run(World(0, options, self.wanted))
         super().__init__(run.world, run)
@@ -96,7 +99,7 @@ class Lives(Explorer):
         """Apply a group, when a former one of its name is gone. Return its name."""
         name = next(one for one in NAMES if one not in self.wanted)
         self._until("gone", partial(self._is_gone, name), GONE_WITHIN)
-        self.wanted[name] = SHAPES[shape]
+        self.wanted[name], self._created[name] = SHAPES[shape], self.harness.clock.now()
         self._apply(name)
         return name
 
@@ -108,7 +111,9 @@ class Lives(Explorer):
 
     def pause(self, name: str) -> None:
         helpers.annotate(self.harness, PAUSED_ANNOTATION, "true", name)
-        self.paused.setdefault(name, self.harness.clock.now())
+        now = self.harness.clock.now()
+        is_begun = self._created[name] < now
+        self.paused.setdefault(name, now + STOPS_WITHIN if is_begun else now)
 
     def resume(self, name: str) -> None:
         helpers.annotate(self.harness, PAUSED_ANNOTATION, None, name)
@@ -179,6 +184,9 @@ class Lives(Explorer):
         fault = super()._take(kinds, step, request)
         if fault is not None:
             self.rules.begin_state()  # any number of faults may follow each other
+        if fault is not None and fault.kind == "pause":
+            ends_at = self.harness.clock.now() + timedelta(seconds=fault.seconds) + STOPS_WITHIN
+            self._stalls_until = max(self._stalls_until, ends_at)
         return fault
 
     def act_in_cloud(self, what: str, seconds: float, number: int) -> None:
@@ -194,18 +202,16 @@ class Lives(Explorer):
         *,
         is_late: bool = False,
     ) -> Response:
-        if request.method == "POST" and request.path.startswith("/compute/"):
+        if request.method == "POST" and request.path.startswith("/compute/") and not is_late:
             self._check_insert(step, request)
         return super()._send(step, request, server, is_late=is_late)
 
     def _check_insert(self, step: str, request: Request) -> None:
         name = json.loads(request.body or b"{}").get("name", "")
         for group, since in self.paused.items():
-            if name != self._mig(group).rpartition("/")[2]:
-                continue
-            lasts = self.harness.clock.now() - since
-            if lasts > PAUSED_WITHIN and not self.rules.broken:
-                self.rules.broken = f"{step} inserts {request.path} of {group}, paused for {lasts}"
+            is_over = self.harness.clock.now() > max(since, self._stalls_until)
+            if is_over and name == self._mig(group).rpartition("/")[2] and not self.rules.broken:
+                self.rules.broken = f"{step} inserts {request.path} of {group}, which is paused"
 
     # the end
 
@@ -217,6 +223,8 @@ class Lives(Explorer):
             size = self.wanted[name].get("nodeCount", 2)
             self._as_user("POST", f"{self._mig(name)}/resize?size={size}")
         self._until("as wanted", self._is_as_wanted, GONE_WITHIN)
+        if paused:
+            self.harness.run_for(timedelta(minutes=20))
         for name in paused:
             self._until("paused", partial(self._says_paused, name), HEALS_WITHIN)
         for name in paused:

@@ -5,8 +5,12 @@ A story that Hypothesis prints is a test: paste its lines under ``state = Machin
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
+from shared.node_groups import lifecycle
 from tests.explore.machine import Machine, count_lives, live
 from tests.explore.planted import planted
 from tests.explore.rules import Violation
@@ -59,4 +63,24 @@ def test_a_token_is_revoked_when_the_node_of_one_host_has_joined() -> None:
 
     story()
     with planted("a token is not revoked after the join"), pytest.raises(Violation, match="valid"):
+        story()
+
+
+def test_nothing_is_inserted_for_a_group_that_is_paused_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def story() -> None:
+        state = Machine()
+        group_0 = state.create_first(shape="two hosts")
+        state.pause(group=group_0)
+        state.teardown()
+
+    make_observation = lifecycle.make_observation
+
+    def ignore_pause(*given: Any, **named: Any) -> lifecycle.Observation:
+        return replace(make_observation(*given, **named), is_paused=False)
+
+    story()
+    monkeypatch.setattr(lifecycle, "make_observation", ignore_pause)
+    with pytest.raises(Violation, match="of one, which is paused"):
         story()
