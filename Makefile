@@ -131,6 +131,7 @@ scale: $(STAMP) ## Measure the capacity of one installation, into docs/scale.md 
 	@$(BIN)/python -m tools.pages
 
 kubectl-tng: $(TOOL) ## Build kubectl tng as one file, build/kubectl-tng
+	@echo "Packing kubectl tng with its packages (half a minute)"
 	@$(BIN)/python -m tools.bundle build/kubectl-tng
 	@ln -sf kubectl-tng build/kubectl_complete-tng
 	@echo "Put build/ on your PATH: kubectl tng --help"

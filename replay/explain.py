@@ -4,7 +4,7 @@ Each step observes and decides. Its plan is described by its actions; none of th
 steps last ran is in their log.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -18,10 +18,11 @@ from replay.cloud_logging import from_functions
 from replay.dependencies import Dependencies
 from replay.errors import in_plain_words
 from replay.publications import get_group
+from replay.serial_port import find_report
 from replay.text import find_time_of, join_names, link, render_age
 from shared.base.backoff import TICK
 from shared.base.documents import read_mapping
-from shared.base.reasons import Reason, find_advice, find_entry
+from shared.base.reasons import PROGRESS, Reason, find_advice, find_entry
 from shared.base.timestamps import LONG_AGO, guess_time, render_time
 from shared.frame.plan import Action, Emit, Plan, Send, StepRefused
 from shared.frame.step import Step
@@ -94,7 +95,8 @@ class Explanation:
     hour. ``observed``: when each step, and the sweep, last succeeded, by the log; ``failed``: what has
     failed since; ``log_error``: why the log could not be read. ``overdue``: the steps that have not
     answered a resync, and since when. ``events`` are the newest first; ``events_error`` says why there
-    are none. ``of_class``: class and candidate of a slice.
+    are none. ``of_class``: class and candidate of a slice. ``report``: what a VM that has not joined
+    says on its serial port.
     """
 
     group: AnyGroup
@@ -111,6 +113,7 @@ class Explanation:
     events: Sequence[Mapping[str, Any]]
     events_error: str = ""
     of_class: tuple[str, str] = ("", "")
+    report: str = ""
 
     @property
     def ready(self) -> Condition | None:
@@ -151,10 +154,12 @@ def explain(
     next_resync = next((tick for tick in ticks if decide.is_due(group, known, tick)), None)
     topics = decide.list_steps(group, known)
     fields = partial(work_fields, deps, ObjectTrigger(message_about(group, Cause.RESYNC, now)), now)
+    seen: dict[str, Any] = {}
     steps = tuple(
-        _explain_group_step(one, one.name in topics, group, fields)
+        _explain_group_step(one, one.name in topics, group, fields, seen)
         for one in (() if deps.unread else STEPS)
     )
+    report = find_report(deps, seen.get(label_node.STEP.name), now)
     if not deps.settings.installation_id and ready and ready.reason == Reason.OTHER_INSTALLATION:
         # Here it is not known which installation it is: the steps would refuse what is observed.
         steps = tuple(replace(one, missed=(), ready=None) for one in steps)
@@ -176,17 +181,24 @@ def explain(
     of_class = (
         (found_as.class_name, found_as.place.key) if found_as and found_as.place else ("", "")
     )
-    return Explanation(group, known, now, *swept, steps, *runs, overdue, events, error, of_class)
+    return Explanation(
+        group, known, now, *swept, steps, *runs, overdue, events, error, of_class, report
+    )
 
 
 def _explain_group_step(
-    step: Step[Any, Any], is_triggered: bool, group: AnyGroup, open_fields: Callable[[], Any]
+    step: Step[Any, Any],
+    is_triggered: bool,
+    group: AnyGroup,
+    open_fields: Callable[[], Any],
+    seen: dict[str, Any],
 ) -> StepExplanation:
+    """What a step would do; ``seen`` gets what it observes."""
     known, observed = status.parse_of(group), None
     before = after = known.conditions.get(Type.READY)
     try:
         work = GroupWork(**open_fields(), group=group, status=known, reported=known)
-        observed = step.observe(work)
+        observed = seen[step.name] = step.observe(work)
         plan = step.decide(observed, work.now)
     except StepRefused as refusal:
         words = refusal.outcome, str(refusal)
@@ -384,9 +396,12 @@ def summarize(explanation: Explanation) -> Iterator[str]:
     elif ready is None:
         yield f"{subject}: no step has written its status yet."
     else:
-        yield from _describe_cause(subject, ready, has_class=bool(class_name))
+        # A class does what is to be done; what a VM reports says more than to wait.
+        silent = {*(REFUSALS if class_name else ()), *(PROGRESS if explanation.report else ())}
+        yield from _describe_cause(subject, ready, silent)
+    yield explanation.report
     if class_name:
-        hint = "All candidates: kubectl tng explain pod/NAME, of its Pod that waits"
+        hint = "All candidates: kubectl tng explain pod/NAME, of its Pod that waits."
         yield f"It is a slice of TPUSliceClass {class_name}, at the candidate {candidate}. {hint}"
     yield from retries
     if moment is None:
@@ -398,7 +413,8 @@ def summarize(explanation: Explanation) -> Iterator[str]:
     if missed or changed:
         others = [f" --step {one.step}" for one in missed if not one.is_triggered]
         yield f"To do it now: kubectl tng resync {group.key}{''.join(others[:1])}"
-    if ready is not None and (entry := find_entry(ready.reason)):
+    reasons = [one.ready.reason for one in explanation.steps if one.ready] if changed else []
+    if ready is not None and (entry := find_entry([*reasons, ready.reason][0])):
         yield f"More: {link(entry)}"
     if explanation.log_error:
         yield f"Whether the steps still run is not known: {explanation.log_error}"
@@ -413,8 +429,9 @@ def _describe_state(group: AnyGroup, ready: Condition | None, now: datetime) -> 
     return f"{group.key} has {been}"
 
 
-def _describe_cause(subject: str, ready: Condition, *, has_class: bool) -> Iterator[str]:
-    """The cause, then what to do, unless a class does it. A long detail follows in the conditions."""
+def _describe_cause(subject: str, ready: Condition, silent: Collection[str]) -> Iterator[str]:
+    """The cause, then what to do, unless its reason is ``silent``. A long detail follows in the
+    conditions."""
     message, meaning = ready.message, find_advice(ready.reason)
     cause, _, advice = meaning.partition(". ")
     detail = message.replace(meaning, "").strip()
@@ -423,7 +440,7 @@ def _describe_cause(subject: str, ready: Condition, *, has_class: bool) -> Itera
         cause, advice, detail = message, "" if ". " in message else advice, ""
     yield f"{subject}: {cause.rstrip('.')}."
     yield detail if len(detail) <= MAX_DETAIL else ""
-    yield "" if has_class and ready.reason in REFUSALS else advice
+    yield "" if ready.reason in silent else advice
 
 
 def _describe_overdue(explanation: Explanation, subject: str) -> Iterator[str]:

@@ -152,12 +152,14 @@ def print_tables(tables: list[Table], form: Format, place: str) -> None:
 
 
 class _Wrapper(textwrap.TextWrapper):
-    """Breaks no name: a word that is too long for a line is broken after a slash or a comma."""
+    """Breaks no name and no address: another word that is too long for a line is broken after a slash or
+    a comma."""
 
     def _split(self, text: str) -> list[str]:
         width = self.width - len(self.subsequent_indent)
         parts = (
-            _BREAKS.split(word) if len(word) > width else [word] for word in super()._split(text)
+            _BREAKS.split(word) if len(word) > width and "://" not in word else [word]
+            for word in super()._split(text)
         )
         return [part for split in parts for part in split]
 

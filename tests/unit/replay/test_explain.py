@@ -16,6 +16,7 @@ from local.base.http import Response
 from local.cloud.simulation import Options
 from local.vm import agents
 from replay.cloud_logging import Page
+from replay.output import print_paragraph
 from shared.base.timestamps import render_time
 from tests.support.harness import Harness, ProcessKilled
 from tests.unit.replay.tool import ALONE, Tool, example, training
@@ -555,3 +556,61 @@ def test_a_missing_group_is_reported(tool: Tool) -> None:
     result = tool.run("explain", "default/training")
     assert (result.exit_code, result.stdout) == (1, "")
     assert "there is no TPUNodeGroup default/training" in result.stderr
+
+
+def _starting(tool: Tool, seconds: int) -> str:
+    """The first lines of explain, after the VMs have been created and this time has passed."""
+    tool.harness.run_for(timedelta(seconds=seconds))
+    stdout = tool.run("explain", "default/training").stdout
+    return stdout.partition("\nThe sweep")[0]
+
+
+def test_a_vm_that_does_not_join_is_quoted_from_its_serial_port() -> None:
+    refused = agents.Timings(join_fault_chance=1.0)
+    tool = Tool(Harness(Options(agents=refused)))
+    tool.harness.apply(training())
+    assert "serial port" not in _starting(tool, 120)
+    text = _starting(tool, 300)
+    assert re.search(
+        r"\(AwaitingNodeJoin\): Waiting for 2 of 2 nodes to join the cluster\.\n"
+        r"tng-training-\w+-\w+, which was started [56]m ago, reports on its serial port: failed: "
+        r"kubeadm join: .+\. Its meaning: docs/reference/startup-script\.md$",
+        text,
+    ), text
+    assert "Nothing to do" not in text
+    late = _starting(tool, 900)
+    assert "(NodeJoinTimeout): A VM has not joined in time." in late
+    assert "reports on its serial port: " in late
+
+
+def test_a_vm_without_the_startup_script_is_named() -> None:
+    slow = Tool(Harness(Options(agents=agents.Timings(boot_s=(3600.0, 3600.0)))))
+    slow.harness.apply(training())
+    words = (
+        "has no line of the startup script on its serial port: it boots, or its image runs none."
+    )
+    assert words in _starting(slow, 300)
+    own = training()
+    del own["spec"]["bootstrapKubernetes"]
+    never = Tool(Harness(Options(agents=agents.Timings(joins=False))))
+    never.harness.apply(own)
+    words = (
+        "gets no startup script from tpu-functions: its image must join the cluster. See docs/own-"
+    )
+    assert words in _starting(never, 300)
+
+
+def test_a_serial_port_that_may_not_be_read_is_named() -> None:
+    tool = Tool(Harness(Options(agents=agents.Timings(join_fault_chance=1.0))))
+    tool.harness.apply(training())
+    denied = Response.of_json({"error": {"code": 403, "message": "Required permission"}}, 403)
+    tool.harness.run_for(timedelta(minutes=6))
+    tool.harness.hooks.instead = lambda _step, call: denied if "/serialPort" in call else None
+    assert re.search(r"The serial port of tng-training-\S+ cannot be read: ", _starting(tool, 1))
+
+
+def test_an_address_is_not_broken(capsys: pytest.CaptureFixture[str], monkeypatch: Any) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    address = "https://example.com/blob/v1/docs/troubleshooting.md#awaitingnodejoin"
+    print_paragraph(f"More: {address}")
+    assert address in capsys.readouterr().out.splitlines()

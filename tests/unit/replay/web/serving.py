@@ -89,7 +89,10 @@ class Scripted:
         ]
         timeline = Timeline(f"default/{name}", "tng", 4, NOW, moments[-1].at, (), tuple(moments))
         self.sections[f"slice/default/{name}"] = {
-            "life": {"summary": [f"{name} {words}"], "conditions": []},
+            "life": {
+                "summary": [f"{name} {words}"],
+                "conditions": [["Ready", "False", "Preempted", "1m", words]],
+            },
             "timeline": {"head": f"from {words}", "paragraphs": []},
             "legend": timeline_html.render_legend(),
             "chart": timeline_html.render_chart(timeline),

@@ -363,6 +363,29 @@ def test_nothing_is_wider_than_the_window(
     assert tab.evaluate("document.documentElement.scrollWidth") == width
 
 
+def test_each_cell_stands_under_its_head(browser: Browser, server: PageServer) -> None:
+    every = "[...document.querySelectorAll('#slices {}')]"
+    lefts = f"{every}.map((one) => one.getBoundingClientRect().left)"
+    tab = browser.open_tab(server.address, 1280)
+    tab.wait_for(LIVE)
+    wait_for_text(tab, LOST)
+    heads = tab.evaluate(lefts.format("thead th"))
+    cells = tab.evaluate(lefts.format("tbody:first-of-type tr:first-child > *"))
+    assert (len(cells) > 4, heads) == (True, cells)
+    narrow = browser.open_tab(server.address, 390)
+    narrow.wait_for(LIVE)
+    wait_for_text(narrow, LOST)
+    assert set(narrow.evaluate(lefts.format("thead th"))) == {0}
+
+
+def test_what_a_condition_says_is_not_cut(browser: Browser, server: PageServer) -> None:
+    words = "document.querySelector('#table .words td')"
+    tab = browser.open_tab(f"{server.address}#/slice/default/train", 1280)
+    tab.wait_for(LIVE)
+    tab.wait_for(f"{words} !== null")
+    assert tab.evaluate(f"getComputedStyle({words}).whiteSpace") == "normal"
+
+
 @pytest.mark.parametrize("scheme, is_dark", [("light", False), ("dark", True)])
 def test_the_page_is_as_light_or_dark_as_the_system(
     browser: Browser, server: PageServer, scheme: str, is_dark: bool
