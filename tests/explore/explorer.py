@@ -8,6 +8,7 @@ import re
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
@@ -20,12 +21,27 @@ from local.base.http import Request, Response
 from local.cloud.simulation import PROJECT
 from local.gce.refusals import Refused
 from local.kube.store import Snapshot
-from shared.base.names import PAUSED_ANNOTATION, RESOURCE_NAME_LABEL, VM_ID_LABEL
+from shared.base.names import (
+    PAUSED_ANNOTATION,
+    RESOURCE_NAME_LABEL,
+    VM_ID_LABEL,
+    find_resource_name,
+)
 from shared.node_groups.node_group import resource_name
 from shared.node_groups.status import Type
 from tests.explore.rules import GROUPS, NODES, SECRETS, Rules, Violation
 from tests.explore.workloads import Workloads
-from tests.explore.world import BREAKS_FOR_S, CALLS, MESSAGES, MODELS, USERS, ZONES, Fault, World
+from tests.explore.world import (
+    BREAKS_FOR_S,
+    CALLS,
+    MAINTENANCE,
+    MESSAGES,
+    MODELS,
+    USERS,
+    ZONES,
+    Fault,
+    World,
+)
 from tests.faults.jobsets import FULL, SETTINGS, limit_zone, make_class
 from tests.stories import helpers
 from tests.support.harness import Harness, ProcessKilled
@@ -33,6 +49,9 @@ from tests.support.manifests import manifest
 
 HEALS_WITHIN = timedelta(minutes=100)
 GONE_WITHIN = timedelta(minutes=75)
+MAINTENANCE_REPORTED_WITHIN = timedelta(minutes=75)
+"""The hourly count of all VMs finds what events did not report."""
+RESTARTED_WITHIN_S = 2400.0
 _FIELDS = {
     f"{helpers.REGION}/resourcePolicies": ("name", "description", "workloadPolicy"),
     f"projects/{PROJECT}/global/instanceTemplates": ("name", "description", "properties"),
@@ -160,6 +179,8 @@ class Explorer:
         self.harness.run_for(timedelta(seconds=BREAKS_FOR_S))
         self._heal()
         self._converge()
+        is_right = lambda: not self.rules.find_wrong_maintenance()  # noqa: E731
+        self._until("maintenance reported", is_right, MAINTENANCE_REPORTED_WITHIN)
         self._delete_all()
 
     def _apply(self, name: str) -> None:
@@ -473,6 +494,8 @@ class Explorer:
             case kind if kind in USERS and self.workloads is not None:
                 self._lost_vms |= kind == "lose Nodes"
                 self.workloads.act(fault)
+            case kind if kind in MAINTENANCE:
+                self._announce(fault, name)
             case "preempt" | "host error" | "reset" | "delete VM":
                 self._hurt(fault.kind, vm)
             case _:
@@ -503,6 +526,52 @@ class Explorer:
                 self._as_user(*(("POST", f"{vm}/reset") if kind == "reset" else ("DELETE", vm)))
         except UnknownFault:
             return
+
+    def _announce(self, fault: Fault, name: str) -> None:
+        """Announce maintenance of a slice's VMs; it begins or is withdrawn later, or stays announced."""
+        group = self.harness.group(name)
+        if group is None:
+            return
+        resource = self.rules.resource_name(group["metadata"])
+        vms = [vm for vm in self._vms() if find_resource_name(vm.rpartition("/")[2]) == resource]
+        faults = self.harness.simulation.gce.faults
+        for vm in vms:
+            faults.announce_maintenance(vm, hours=fault.seconds / 3600)
+        later = partial(self.harness.clock.call_later, fault.seconds)
+        if fault.kind == "maintenance":
+            later(lambda: self._begin_maintenance(name, resource, vms))
+        elif fault.kind == "withdrawn maintenance":
+            later(lambda: self._end_maintenance(resource, vms))
+
+    def _begin_maintenance(self, name: str, resource: str, vms: list[str]) -> None:
+        """Stop the VMs; a VM of a BULK slice stops the others itself."""
+        faults, group = self.harness.simulation.gce.faults, self.harness.group(name)
+        self._note(f"maintenance of {resource} begins")
+        if group is not None and self.rules.resource_name(group["metadata"]) == resource:
+            self.rules.begin_maintenance(group)
+        found = {vm: document for vm in vms if (document := self.rules.find(vm)) is not None}
+        for vm, document in found.items():
+            self._lost_vms |= not document["scheduling"]["automaticRestart"]
+            faults.announce_maintenance(vm, hours=0.0, ongoing=True)
+        for vm in found:
+            with suppress(UnknownFault):
+                faults.host_maintenance(vm)
+        self._end_when_restarted(resource, vms, self._seconds() + RESTARTED_WITHIN_S)
+
+    def _end_when_restarted(self, resource: str, vms: list[str], until_s: float) -> None:
+        states = self.harness.simulation.gce.state()["instances"]
+        if self._seconds() > until_s or {states.get(vm, "") for vm in vms} <= {"RUNNING", ""}:
+            self._end_maintenance(resource, vms)
+            return
+        again = partial(self._end_when_restarted, resource, vms, until_s)
+        self.harness.clock.call_later(10, again)
+
+    def _end_maintenance(self, resource: str, vms: list[str]) -> None:
+        self._note(f"maintenance of {resource} is over")
+        self.rules.maintained.discard(resource)
+        for vm in vms:
+            with suppress(UnknownFault):
+                self.harness.simulation.gce.faults.end_maintenance(vm)
 
     def _act_as_person(self, fault: Fault, name: str, vm: str) -> None:
         harness, node = self.harness, f"{NODES}/{vm.rpartition('/')[2]}"

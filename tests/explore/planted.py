@@ -15,6 +15,7 @@ from typing import Any
 from functions import provision_slice as provision
 from functions.create_resources import actions as creation
 from functions.inject_token import actions as injection
+from functions.label_node import maintenance_condition
 from functions.tear_down import actions as deletion
 from functions.tear_down import decide
 from functions.tear_down import observe as remains
@@ -121,6 +122,10 @@ BUGS: Mapping[str, tuple[Place, Any]] = {
     "a slice's name has its candidate": ((GroupSlices, "build_desired"), _with_candidate),
     "a pool's name has its candidate": ((NodePools, "build_desired"), _with_candidate_of_pool),
     "a refusal is recorded after the deletion": ((provision.decide, "_plan_pod"), _record_last),
+    "maintenance is reported by events alone": (
+        (maintenance_condition, "add_condition"),
+        lambda _observed, known, _now: known,
+    ),
     "no message is retried": ((step, "_retry"), _give_up),
     "each resync is too old": ((step, "MAX_RESYNC_AGE"), timedelta(seconds=-1000)),
 }

@@ -10,7 +10,13 @@ from typing import Any
 
 from local.base.http import Request
 from local.gce.refusals import Refused
-from shared.base.names import RESOURCE_NAME_LABEL, TOKEN_KEY, VM_ID_LABEL, find_resource_name
+from shared.base.names import (
+    MAINTENANCE_LABEL,
+    RESOURCE_NAME_LABEL,
+    TOKEN_KEY,
+    VM_ID_LABEL,
+    find_resource_name,
+)
 from shared.node_groups.node_group import MARK_PREFIX, resource_name
 from shared.slices.by_node_group.marks import read_place
 from shared.slices.by_node_pool import found_pools
@@ -44,6 +50,9 @@ class Rules:
         self.strangers: set[str] = set()
         self.foreign: set[str] = set()
         """The names of the resources of another cluster's slices."""
+        self.maintained: set[str] = set()
+        """The names of the slices that were complete when maintenance of all of their VMs began, until
+        that ends."""
         self.broken = ""
         """The first violation by a call of a step."""
         self._labelled: dict[tuple[str, str], datetime] = {}
@@ -88,6 +97,7 @@ class Rules:
     def _check_write(self, step: str, request: Request) -> None:
         path = request.path.removeprefix("/compute/v1/")
         if path != request.path:
+            self._check_maintained(step, request.method, path)
             self._check_mark(step, request.method, path)
         elif path.startswith(f"{NODES}/"):
             self._check_node(step, request, path)
@@ -100,7 +110,11 @@ class Rules:
         """No candidate is left that has granted the slice: all of its VMs run for ten seconds. One that
         has refused it is left only when its class remembers that."""
         group = self._harness.simulation.admin("GET", path)
-        if group["kind"] != "TPUNodeGroup" or group.get("status", {}).get("completedAt"):
+        if group["kind"] != "TPUNodeGroup":
+            return
+        if self._is_maintained(self.resource_name(group["metadata"]), group["spec"]["nodeCount"]):
+            raise Violation(f"provision_slice deletes {path} during maintenance")
+        if group.get("status", {}).get("completedAt"):
             return
         resource, now = self.resource_name(group["metadata"]), self._harness.clock.now()
         paths = self._harness.simulation.gce.state()["instances"]
@@ -129,6 +143,57 @@ class Rules:
         status = self._harness.simulation.admin("GET", f"{CLASSES}/{name}").get("status", {})
         if candidate not in {one["candidate"] for one in status.get("refusals", ())}:
             raise Violation(f"provision_slice deletes {path}, and no refusal is recorded")
+
+    def begin_maintenance(self, group: Mapping[str, Any]) -> None:
+        """Maintenance of all VMs of a group's slice begins. Spot VMs are not restarted after it."""
+        resource = self.resource_name(group["metadata"])
+        states = self._find_states(resource)
+        is_whole = states == ["RUNNING"] * group["spec"]["nodeCount"]
+        is_spot = group["spec"]["instanceConfig"].get("provisioningModel") == "SPOT"
+        if is_whole and not is_spot and group.get("status", {}).get("completedAt"):
+            self.maintained.add(resource)
+
+    def _find_states(self, resource: str) -> list[str]:
+        found = self._harness.simulation.gce.state()["instances"].items()
+        names = ((path.rpartition("/")[2], state) for path, state in found)
+        return [state for name, state in names if find_resource_name(name) == resource]
+
+    def _is_maintained(self, resource: str, size: int) -> bool:
+        """Whether nothing but maintenance stops the VMs of a slice."""
+        states = self._find_states(resource)
+        is_restarting = len(states) == size and not {"STOPPING", "TERMINATED"} & {*states}
+        return resource in self.maintained and is_restarting
+
+    def _check_maintained(self, step: str, method: str, path: str) -> None:
+        """Nothing deletes, resizes or recreates VMs of a slice whose group is not being deleted, while
+        Compute Engine restarts them."""
+        name, _, verb = path.partition("/instanceGroupManagers/")[2].partition("/")
+        is_read = verb.startswith("list")
+        for group in self.items(GROUPS) if name in self.maintained and not is_read else ():
+            meta, size = group["metadata"], group["spec"]["nodeCount"]
+            is_it = self.resource_name(meta) == name and "deletionTimestamp" not in meta
+            if is_it and self._is_maintained(name, size):
+                raise Violation(f"{step} changes {path} during maintenance: {method}")
+
+    def find_wrong_maintenance(self) -> str:
+        """Where conditions or labels of Nodes differ from the maintenance that VMs have; empty if all
+        are right."""
+        paths = self._harness.simulation.gce.state()["instances"]
+        vms = [vm for one in paths if not self.is_strangers(one) and (vm := self.find(one))]
+        announced = {vm["name"]: "upcomingMaintenance" in vm["resourceStatus"] for vm in vms}
+        wrong = []
+        for group in self.items(GROUPS):
+            name = self.resource_name(group["metadata"])
+            is_due = any(announced[vm] for vm in announced if find_resource_name(vm) == name)
+            conditions = group.get("status", {}).get("conditions", ())
+            if is_due != any(one["type"] == "MaintenanceScheduled" for one in conditions):
+                wrong.append(group["metadata"]["name"])
+        for node in self.items(NODES):
+            name = node["metadata"]["name"]
+            has_label = MAINTENANCE_LABEL in node["metadata"].get("labels", {})
+            if name in announced and has_label != announced[name]:
+                wrong.append(f"Node {name}")
+        return ", ".join(wrong)
 
     def _check_mark(self, step: str, method: str, path: str) -> None:
         parts = path.split("/")

@@ -29,6 +29,8 @@ gave up, a page of a proxy, a process that pauses or dies, and its message deliv
 MESSAGES = ("drop", "double", "delay")
 CLOUD = ("outage", "no sinks", "stockout", "rate limit", "failing inserts", "failing metadata")
 VMS = ("preempt", "host error", "reset", "delete VM")
+MAINTENANCE = ("maintenance", "withdrawn maintenance", "announced maintenance")
+"""Of all VMs of a slice: it begins and ends, it is withdrawn, or it is still announced at the end."""
 PEOPLE = (
     "delete",
     "pause group",
@@ -140,7 +142,29 @@ def number_of_commit() -> int:
 
 def draw(seed: int) -> World:
     """Draw the world of a seed. Each third world has workloads; of nine, one loses VMs whose Nodes have
-    joined, and of one the status is wiped during its deletion."""
+    joined, and of one the status is wiped during its deletion. A quarter has maintenance."""
+    return _add_maintenance(_draw(seed))
+
+
+def _add_maintenance(world: World) -> World:
+    """Add maintenance, after which VMs take longer to restart. A generator of its own draws it, so
+    that the other worlds and faults of a seed stay the same."""
+    random = Random(f"maintenance {world.seed}")
+    if random.random() >= 0.25:
+        return world
+    drawn = [_draw_maintenance(random) for _ in range(random.randrange(1, 4))]
+    faults = sorted((*world.faults, *drawn), key=lambda fault: fault.at_s)
+    restart = (30.0, random.uniform(60, 1200))
+    timings = replace(world.options.gce, automatic_restart_after_s=restart)
+    return replace(world, faults=tuple(faults), options=replace(world.options, gce=timings))
+
+
+def _draw_maintenance(random: Random) -> Fault:
+    at_s, seconds = random.uniform(60, BREAKS_FOR_S), random.uniform(1, 600)
+    return Fault(at_s, random.choice(MAINTENANCE), "", "", seconds, random.randrange(6))
+
+
+def _draw(seed: int) -> World:
     random = Random(seed)
     if seed % 3 == 2:
         return _draw_workloads(seed, random)
