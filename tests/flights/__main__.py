@@ -40,10 +40,11 @@ def main(arguments: Sequence[str] | None = None, folder: Path = FOLDER) -> int:
         record(path)
     try:
         flight = read_flight(path)
-        kept = folder / (path.name if path.parent == folder else f"{flight['run']}.json")
-        if kept != path and kept.exists() and kept.read_bytes() != path.read_bytes():
+        is_kept = path.resolve().parent == folder.resolve()
+        kept = path if is_kept else folder / f"{flight['run']}.json"
+        if not is_kept and kept.exists() and kept.read_bytes() != path.read_bytes():
             raise UnusableFlightError(f"another flight is in {kept}; remove it first")
-        if kept != path:
+        if not is_kept:
             shutil.copyfile(path, kept)
     except (OSError, UnusableFlightError) as error:
         print(f"Error: {error}.", file=sys.stderr)

@@ -15,7 +15,7 @@ from local.base.clock import VirtualClock
 from local.base.http import Request, Response
 from local.cloud.logging import CloudLogging
 from local.gce import Inventory, Timings
-from local.tests.recordings import GENERATED, OF_VMS, TIME, compare
+from local.tests.recordings import GENERATED, OF_VMS, TIME, compare, flatten
 from shared.ports.error_reasons import ErrorKind
 from shared.ports.errors import About, CallError
 from shared.ports.gce.calls import Gce
@@ -43,8 +43,6 @@ NOT_SIMULATED: Mapping[str, str] = {
 """Requests that are not repeated with the simulation, by path, each with the reason."""
 DIFFERENCES: Mapping[tuple[str, str], str] = {
     **{("*/instances/*", f"body.{key}"): reason for key, reason in OF_VMS.items()},
-    ("*/aggregated/*", "body.items.*.warning.*"): "the simulation omits scopes without resources",
-    (f"*{LOG_PATH}", "body.nextPageToken"): "pages are joined",
 }
 """Known differences of the simulated answers: path, field, reason."""
 OF_LOG = ("methodName", "resourceName", "serviceName")
@@ -311,7 +309,10 @@ class _Recorded:
             self.sent["query"] = {name: values[0] for name, values in request.query.items()}
         if request.body:
             self.sent["body"] = json.loads(request.body)
-        return Response.of_json(self.entry["response"]["body"], self.entry["response"]["status"])
+        body, status = self.entry["response"]["body"], self.entry["response"]["status"]
+        # Each page is served as if it were the only one.
+        pages = {name: one for name, one in body.items() if name != "nextPageToken"}
+        return Response.of_json(pages, status)
 
 
 def _repeat_call(gce: Gce, server: _Recorded, entry: Document) -> list[str]:
@@ -319,17 +320,17 @@ def _repeat_call(gce: Gce, server: _Recorded, entry: Document) -> list[str]:
     if request["path"] == LOG_PATH:
         return _read_log(response)
     call = _find_call(gce, request)
-    if call is None or not isinstance(response["body"], dict):
+    if (
+        call is None
+        or not isinstance(response["body"], dict)
+        or "pageToken" in request.get("query", {})
+    ):
         return []
-    read: Any = None
     try:
         read = call()
-        outcome = _describe(read)
     except CallError as error:
-        outcome = {"status": error.http, "reason": error.code, "kind": error.kind.value}
-    differences = compare(
-        _expect(entry, read), outcome, lambda _: False, lambda _, old, new: bool(old == new)
-    )
+        read = error
+    differences = compare(*_expect(request, response, read), lambda _: False, _is_equal)
     sent = server.sent or {}
     # The product gives each change an id, and each list a page size.
     ignored = {"requestId", "maxResults"} - request.get("query", {}).keys()
@@ -344,9 +345,13 @@ def _repeat_call(gce: Gce, server: _Recorded, entry: Document) -> list[str]:
         sent,
         # An absent fingerprint is sent as an empty one.
         lambda key: key == "body.fingerprint" and not sent["body"].get("fingerprint"),
-        lambda _, old, new: bool(old == new),
+        _is_equal,
     )
     return [one.replace("simulated", "by the product") for one in differences]
+
+
+def _is_equal(_key: str, recorded: Any, read: Any) -> bool:
+    return bool(recorded == read)
 
 
 def _find_call(gce: Gce, request: Document) -> Callable[[], Any] | None:
@@ -407,67 +412,69 @@ def _read(message: Any, body: Document) -> Document:
     return found
 
 
-def _expect(entry: Document, read: Any) -> Document:
-    """Return what the product must read, from the recorded JSON alone."""
-    request, status, body = entry["request"], entry["response"]["status"], entry["response"]["body"]
-    is_found = request["method"] != "POST" or request["path"].endswith("/listManagedInstances")
-    if status == 404 and is_found:
-        return {"absent": True}
+FIELDS: Mapping[str, Mapping[str, str]] = {
+    "compute#operation": {"name": "name"},
+    "compute#resourcePolicy": {"uri": "selfLink", "description": "description"},
+    "compute#instanceTemplate": {"uri": "selfLink", "description": "description"},
+    "compute#instanceGroupManager": {
+        "uri": "selfLink",
+        "description": "description",
+        "target_size": "targetSize",
+        "is_stable": "status.isStable",
+    },
+    "compute#instance": {
+        "name": "name",
+        "id": "id",
+        "status": "status",
+        "fingerprint": "metadata.fingerprint",
+    },
+}
+"""The fields of the product's values that are compared, by kind of the recorded document."""
+
+
+def _expect(request: Document, response: Document, read: Any) -> tuple[Any, Any]:
+    """Return what the product must read, from the recorded JSON alone, and the same of what it read."""
+    status, body = response["status"], response["body"]
+    is_list = request["path"].endswith("/listManagedInstances")
+    if status == 404 and (request["method"] != "POST" or is_list):
+        return {}, _only(read, {})
     if status != 200:
-        reason = _read_reason(body)
-        kind = KINDS.get((status, reason))
-        said = kind.value if kind else "no row in KINDS: decide what the product shall do"
-        return {"status": status, "reason": reason, "kind": said}
+        kind = KINDS.get((status, reason := _read_reason(body)))
+        expected = {"http": status, "code": reason, "kind": kind or "decide: no row in KINDS"}
+        return expected, _only(read, expected)
     if request["path"].endswith("/setMetadata"):
-        return {"absent": True}
-    if body.get("kind") == "compute#operation":
-        codes = {one["code"] for one in body.get("error", {}).get("errors", ())}
-        is_known = not codes or (read.error is not None and read.error.code in codes)
-        return {"name": body["name"], "done": body["status"] == "DONE", "failed": bool(codes),
-                **({} if is_known else {"code": sorted(codes)})}  # fmt: skip
-    if "managedInstances" in body or request["path"].endswith("/listManagedInstances"):
+        return {}, _only(read, {})
+    if is_list:
         members = body.get("managedInstances", ())
-        return {"members": [
+        return [
             [one["instance"].rpartition("/")[2], one.get("instanceStatus", ""), one.get("id", "")]
             for one in members
-        ]}  # fmt: skip
+        ], [[one.name, one.status, one.id] for one in read]
     if "/aggregated/" in request["path"]:
         collection = request["path"].rpartition("/")[2]
-        parts = body.get("items", {}).values()
-        return {"listed": [one["name"] for part in parts for one in part.get(collection, ())]}
-    expected = {"path": body["selfLink"].partition("/v1/")[2]}
-    if body["kind"] == "compute#instance":
-        metadata = body["metadata"]
-        keys = sorted(one["key"] for one in metadata.get("items", ()))
-        return {"name": body["name"], "id": body["id"], "status": body["status"], "keys": keys,
-                "fingerprint": metadata["fingerprint"], "created": True}  # fmt: skip
-    if body["kind"] == "compute#instanceGroupManager":
-        bulk = body["status"].get("bulkInstanceOperation", {})
-        expected |= {"size": body["targetSize"], "stable": body["status"]["isStable"],
-                     "bulk": bulk.get("inProgress", False)}  # fmt: skip
-    return {**expected, "description": body.get("description", "")}
+        parts = [part.get(collection, ()) for part in body.get("items", {}).values()]
+        return [one["name"] for part in parts for one in part], [one.name for one in read[0]]
+    known = FIELDS[body["kind"]]
+    found = dict(flatten(body))
+    expected = {field: found.get(key, "") for field, key in known.items()}
+    if "uri" in expected:
+        expected["uri"] = expected["uri"].partition("/v1/")[2]
+    if body["kind"] == "compute#operation":
+        expected["is_done"] = body["status"] == "DONE"
+        if codes := [one["code"] for one in body.get("error", {}).get("errors", ())]:
+            return {**expected, "code": True}, {
+                **_only(read, expected),
+                "code": read.error is not None and read.error.code in codes,
+            }
+        expected["error"] = None
+    return expected, _only(read, expected)
 
 
-def _describe(read: Any) -> Document:
-    """Return what the product has read, in the same form."""
-    if read is None:
-        return {"absent": True}
-    match type(read).__name__:
-        case "Operation":
-            return {"name": read.name, "done": read.is_done, "failed": read.error is not None}
-        case "Instance":
-            return {"name": read.name, "id": read.id, "status": read.status,
-                    "keys": sorted(read.metadata), "fingerprint": read.fingerprint,
-                    "created": read.created is not None}  # fmt: skip
-        case "Mig":
-            return {"path": read.uri, "size": read.target_size, "stable": read.is_stable,
-                    "bulk": read.is_bulk_in_progress, "description": read.description}  # fmt: skip
-        case "Policy" | "Template":
-            return {"path": read.uri, "description": read.description}
-    listed = read[0] if read and isinstance(read[0], list) else None
-    if listed is not None:
-        return {"listed": [one.name for one in listed]}
-    return {"members": [[one.name, one.status, one.id] for one in read]}
+def _only(read: Any, fields: Mapping[str, Any]) -> Document:
+    """Return these fields of what the product has read."""
+    if not fields:
+        return {} if not read else {"read": str(read)}
+    return {field: getattr(read, field, "absent") for field in fields}
 
 
 def _read_log(response: Document) -> list[str]:

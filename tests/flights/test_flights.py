@@ -150,8 +150,8 @@ def test_differences_of_the_product_name_the_request_and_what_it_sent_or_read(
     assert repeat_with_product(flight) == [
         f"{describe(flight, number)}: {difference}"
         for number, difference in (
-            (1, "kind: 'no row in KINDS: decide what the product shall do' recorded,"
-                " 'conflict' by the product"),
+            (1, "kind: 'decide: no row in KINDS' recorded,"
+                " <ErrorKind.CONFLICT: 'conflict'> by the product"),
             (2, "entries.3: last: True recorded, 'compute.resourcePolicies.delete: no resource that"
                 " has steps' by the product"),
             (3, "body.extra: True recorded, nothing by the product"),

@@ -207,6 +207,8 @@ def test_an_unclean_file_is_refused_with_the_place_and_without_the_text(
         (json.dumps(CLEAN | {"format": 2}), "flight.json has format 2, not 1"),
         (json.dumps(CLEAN | {"began": "today"}),
          "flight.json is not a flight of make test-cloud (ValueError)"),
+        (json.dumps(CLEAN | {"run": "../../x"}),
+         "the run or the zone in flight.json is not a name"),
         (json.dumps(CLEAN | {"entries": [{}]}),
          "flight.json is not a flight of make test-cloud (KeyError)"),
     ],

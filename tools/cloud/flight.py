@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -126,8 +127,8 @@ def read_flight(path: Path) -> Document:
         if flight["format"] != FORMAT:
             raise UnusableFlightError(f"{path.name} has format {flight['format']}, not {FORMAT}")
         datetime.fromisoformat(flight["began"])
-        for text in (flight["run"], flight["zone"], flight["recorded_against"]):
-            text.isprintable()
+        if not all(re.fullmatch("[a-z0-9-]+", flight[name]) for name in ("run", "zone")):
+            raise UnusableFlightError(f"the run or the zone in {path.name} is not a name")
         for entry in flight["entries"]:
             request, response = entry["request"], entry["response"]
             entry["question"], request["method"], request["path"].split("/"), response["body"]
