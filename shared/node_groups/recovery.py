@@ -48,6 +48,9 @@ def describe_recovery(group: AnyGroup, known: Status, reason: str) -> str:
     since = find_loss_time(known)
     if reason not in VM_LOSSES or since is None or not isinstance(group, NodeGroup):
         return find_advice(reason)
+    mig = known.conditions.get(Type.MIG_READY)
+    if mig is not None and mig.reason == Reason.RESOURCE_LOST and not group.workload:
+        return find_advice(Reason.RESOURCE_LOST)
     if reason in RUN_ENDS and not group.workload:
         return find_advice(reason)
     model, lost = known.provisioning_model, f"Lost at {render_time(since)}."

@@ -225,6 +225,8 @@ def test_a_mig_deleted_manually_after_completion_is_reported_lost() -> None:
     harness.run_for(2 * HOUR)
     assert helpers.condition_of(harness) == ("False", "ResourceLost", text)
     assert ("Warning", "ResourceLost", text) in helpers.events(harness)
+    joined = helpers.condition_of(harness, "NodesJoined")[2]
+    assert joined.endswith(text.partition(" is gone. ")[2])  # nobody is said to restore the VMs
     assert harness.operations["instanceGroupManagers.insert"] == 1
     assert helpers.nodes(harness) == {}
     helpers.assert_deleted_completely(harness)

@@ -84,6 +84,17 @@ def test_the_message_of_a_loss_says_who_restores_the_slice_and_until_when(
     assert describe_recovery(about, known, reason) == text
 
 
+@pytest.mark.parametrize("change", [{}, SINGLE], ids=["BULK", "INDIVIDUAL"])
+def test_nobody_is_said_to_restore_vms_whose_mig_is_gone(change: dict[str, Any]) -> None:
+    known = lost("STANDARD")
+    gone = Condition("False", Reason.RESOURCE_LOST, "", NOW, 1)
+    known = replace(known, conditions={Type.MIG_READY: gone})
+    text = describe_recovery(group(change=change), known, Reason.NODE_LOST)
+    assert text == REASONS[Reason.RESOURCE_LOST]
+    of_workload = describe_recovery(group(change=change, labels=OF_JOBSET), known, Reason.NODE_LOST)
+    assert of_workload.startswith(LOST)
+
+
 RECREATED = "and creates it again (spec.repair)."
 REPAIRED: dict[str, tuple[str, Repairs, timedelta | None]] = {
     "Spot": ("SPOT", Repairs(), 0 * MINUTE),
