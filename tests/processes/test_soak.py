@@ -94,8 +94,8 @@ async def test_slices_are_churned_on_a_real_control_plane(
     "memory, files, grows",
     [
         pytest.param(100 * MIB, 40, False, id="the same"),
-        pytest.param(118 * MIB, 40, False, id="memory within the ratio"),
-        pytest.param(120 * MIB, 40, True, id="more memory"),
+        pytest.param(107 * MIB, 40, False, id="memory within the ratio"),
+        pytest.param(109 * MIB, 40, True, id="more memory"),
         pytest.param(100 * MIB, 50, False, id="some connections"),
         pytest.param(100 * MIB, 51, True, id="more open files"),
     ],
