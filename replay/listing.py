@@ -13,7 +13,7 @@ from replay.text import find_time_of, render_age
 from shared.base.documents import read_mapping, read_number, read_text
 from shared.base.fields import count
 from shared.base.names import INSTANCE_TYPE_LABEL, POOL_LABEL, TOPOLOGY_LABEL
-from shared.base.timestamps import guess_time
+from shared.base.timestamps import guess_time, render_time
 from shared.base.topology import TOPOLOGY, chips_of, count_chips
 from shared.node_groups import status
 from shared.node_groups.status import Type
@@ -82,6 +82,8 @@ def _list_slices(deps: Dependencies, namespace: str) -> Iterator[Row]:
         words = ready.message if ready and not ready.is_true else ""
         if idle_since := guess_time(read_mapping(raw, "status").get("idleSince")):
             words = words or f"{IDLE} {render_age(now - idle_since)}: no Pod uses its chips"
+        if known.run_ends and now < known.run_ends <= now + max(status.RUN_END_NOTICES):
+            words = words or f"Compute Engine ends it at {render_time(known.run_ends)}"
         yield cells, words
 
 

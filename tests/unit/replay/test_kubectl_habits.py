@@ -128,6 +128,27 @@ def test_get_says_since_when_no_pod_uses_a_ready_slice(
     assert (one["ready"], one["message"]) == ("True", "Idle for 5m: no Pod uses its chips")
 
 
+@pytest.mark.parametrize(
+    "end, message",
+    [
+        ("2026-01-02T00:09:00Z", "Compute Engine ends it at 2026-01-02T00:09:00Z"),
+        ("2026-01-02T00:20:00Z", None),
+        ("2026-01-01T00:09:00Z", None),
+    ],
+    ids=["within a day", "later", "over"],
+)
+def test_get_says_when_compute_engine_ends_a_ready_slice(
+    busy_tool: Tool, monkeypatch: pytest.MonkeyPatch, end: str, message: str | None
+) -> None:
+    busy_tool.harness.apply(training())
+    busy_tool.harness.run_for(timedelta(minutes=10))
+    [raw] = busy_tool.dependencies().open_cluster().list_groups("")
+    ending = {**raw, "status": {**raw["status"], "runEndsAt": end}}
+    monkeypatch.setattr(Cluster, "list_groups", lambda *_: [ending])
+    [one] = busy_tool.json("get")["slices"]
+    assert (one["ready"], one.get("message") or None) == ("True", message)
+
+
 def make_event(uid: str, component: str, minute: int, message: str) -> dict[str, Any]:
     return {
         "apiVersion": "v1",
