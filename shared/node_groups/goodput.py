@@ -2,7 +2,8 @@
 
 A status has the sums, and the period that lasts, which is added to them when its cause or its chips
 change, and once an hour. A deletion is not counted: the user has asked for it. The chips are those of
-the VMs that the status counts, so a period may begin a minute late. All functions are pure.
+the VMs that the status counts, so a period may begin a minute late, and a lost VM may count for a
+minute longer. All functions are pure.
 """
 
 from dataclasses import replace

@@ -491,6 +491,21 @@ def test_the_status_counts_the_nodes_and_the_message_counts_the_missing_ones() -
     )
 
 
+def test_a_lost_vm_whose_node_remains_does_not_count_as_running() -> None:
+    """Its chips would be counted as billed until a resync lists all VMs, and again after it."""
+    known = replace(COMPLETE, counts=Counts(2, 2, 2, 2))
+    lost = observed(
+        *(node(), node(B, ready=False)),
+        known=known,
+        trigger=preempted(B),
+        instances={B: vm(B, "STOPPING")},
+    )
+    after = result(lost)
+    assert after.counts == Counts(desired=2, running=1, joined=2, ready=1, failed=0)
+    again = observed(node(), node(B, ready=False), known=after, trigger=NODES_CHANGED)
+    assert result(again).counts.running == 1
+
+
 @pytest.mark.conformance("node-missing-provider-id")
 def test_the_message_counts_nodes_without_a_provider_id_as_tpu_operator_does() -> None:
     given = observed(node(), node(B, proved=False, provider_id=""), instances={B: vm(B)})
