@@ -153,15 +153,18 @@ def _list_classes(deps: Dependencies, _namespace: str) -> Iterator[Row]:
         usage = read_mapping(read_mapping(raw, "status"), "usage")
         used = (str(usage.get(key, "-")) for key in ("slices", "chips"))
         is_default = "yes" if found.is_default else "no"
-        refused = (
-            f"{one.candidate} has no {one.shape.topology} until {one.until:%H:%M} UTC ({one.reason})"
-            for one in found.refusals
-            if one.until > now
-        )
+        refused = (_describe_refusal(one) for one in found.refusals if one.until > now)
         yield (
             (found.name, is_default, *used, found.waits[0] or "-"),
             found.error or "; ".join(refused),
         )
+
+
+def _describe_refusal(one: classes.Refusal) -> str:
+    until = f"{one.until:%H:%M} UTC ({one.reason})"
+    if one.asked_by:
+        return f"{one.asked_by} asks {one.candidate} again, others may at {until}"
+    return f"{one.candidate} has no {one.shape.topology} until {until}"
 
 
 _TABLES: tuple[tuple[str, str, tuple[List, ...]], ...] = (

@@ -43,7 +43,7 @@ class GroupFingerprint:
     nodes_ready: int
     node_count: int
     capacity: str
-    """Of a slice with a class: ``True`` if it has its VMs, or the reason if an API has refused it."""
+    """Of a slice with a class: ``True`` if it has a VM, or the reason if an API has refused it."""
 
     @property
     def key(self) -> GroupKey:
@@ -263,5 +263,9 @@ def _read_capacity(metadata: Mapping[str, Any], status: Mapping[str, Any]) -> st
     if CLASS_ANNOTATION not in read_mapping(metadata, "annotations"):
         return ""
     mig, ready = (find_condition(status, one) for one in ("ManagedInstanceGroupReady", "Ready"))
-    reason = read_text(ready, "reason")
-    return TRUE if read_text(mig, "status") == TRUE else reason if reason in ORDER else ""
+    reason, counts = read_text(ready, "reason"), read_mapping(status, "nodeSummary")
+    # The first VM counts: the Pod may run on its Node before the MIG reports that all exist.
+    has_vms = read_text(mig, "status") == TRUE or bool(
+        read_number(counts, "running") or read_number(counts, "joined")
+    )
+    return TRUE if has_vms else reason if reason in ORDER else ""

@@ -229,6 +229,17 @@ def test_while_all_candidates_have_refused_nobody_asks_and_after_five_minutes_on
     until(harness, lambda: phases(harness) == ["Running"] * 4)
 
 
+def test_a_candidate_that_gives_a_slice_after_its_refusal_may_be_asked_by_all_again() -> None:
+    """The Pod may run on the first Node before the others have joined, and waits no longer then."""
+    harness = ClassHarness(TPU_NODE_GROUP, CANDIDATES[:2], giveUpAfter="30s")
+    apply(harness, objects.jobset())
+    harness.run_for(7 * MINUTE)
+    limit_zone(harness, FULL)
+    until(harness, lambda: are_running(harness))
+    assert harness.places() == [FULL]
+    assert {*harness.refusals()} == {f"{RESERVED}/RESERVATION_BOUND/small"}
+
+
 def test_spot_slices_that_are_preempted_begin_again_with_the_first_candidate() -> None:
     spot = {"zone": FREE, "provisioningModel": "SPOT"}
     harness = ClassHarness(TPU_NODE_GROUP, [CANDIDATES[0], spot], giveUpAfter="30s")

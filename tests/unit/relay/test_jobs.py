@@ -147,11 +147,21 @@ def test_waiting_leaders_are_reported_after_a_start_and_new_ones_after_each_list
     assert take_reports(outbox, 60) == [(*WAITING[:-2], "new", "pod-uid-2")]
 
 
+def with_counts(**counts: int) -> Raw:
+    """A slice whose MIG does not report yet that all VMs exist."""
+    raw = slice_group()
+    raw["status"]["nodeSummary"] = counts
+    return raw
+
+
 WOKEN: Report = ("provision_slice", "Resync", "Pod", LEADER, "pod-uid-1")
 SLICE_CHANGES: dict[str, tuple[Raw, Raw, list[Report]]] = {
     "refused": (slice_group(), slice_group("QuotaExceeded"), [WOKEN]),
     "refused for another reason": (slice_group("QuotaExceeded"), slice_group("ReservationFull"), [WOKEN]),
     "granted": (slice_group(), slice_group(has_vms=True), [WOKEN]),
+    "its first VM runs": (slice_group(), with_counts(running=1), [WOKEN]),
+    "its first Node has joined": (slice_group(), with_counts(joined=1), [WOKEN]),
+    "all its VMs run after the first": (with_counts(running=1), slice_group(has_vms=True), []),
     "still refused": (slice_group("QuotaExceeded"), slice_group("QuotaExceeded"), []),
     "joining": (slice_group(has_vms=True), slice_group("AwaitingNodeJoin", has_vms=True), []),
     "refused, without a class": (slice_group(of=""), slice_group("QuotaExceeded", of=""), []),

@@ -195,6 +195,11 @@ def test_get_lists_waiting_pods_and_classes(monkeypatch: pytest.MonkeyPatch) -> 
     of_class |= {"slices": "3", "chips": "12", "wait": "4m"}
     refused = f"{at['candidate']} has no 2x2 until 00:05 UTC (QuotaExceeded)"
     assert listed["classes"] == [{**of_class, "message": refused}]
+    claimed = [{**one, "askedBy": "research/train"} for one in refusals]
+    admin("PATCH", f"{CLASSES}/v6e/status", {"status": {"refusals": claimed}}, **MERGE)
+    words = f"research/train asks {at['candidate']} again, others may at 00:05 UTC (QuotaExceeded)"
+    assert [one["message"] for one in tool.json("get")["classes"]] == [words]
+    admin("PATCH", f"{CLASSES}/v6e/status", status, **MERGE)
     monkeypatch.setenv("COLUMNS", "80")
     lines = tool.run("get", "-A").stdout.splitlines()
     assert max(map(len, lines)) <= 80
