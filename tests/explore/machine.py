@@ -219,9 +219,10 @@ class Lives(Explorer):
         """Heal all, demand what is wanted, then delete it and demand that nothing is left."""
         paused = dict(self.paused)
         self._heal()
+        if self._resized:
+            self.harness.run_for(timedelta(minutes=1))  # the last resize may be under way
         for name in self._resized & self.wanted.keys():
-            size = self.wanted[name].get("nodeCount", 2)
-            self._as_user("POST", f"{self._mig(name)}/resize?size={size}")
+            self._until("resized", partial(self._is_resized_back, name), GONE_WITHIN)
         self._until("as wanted", self._is_as_wanted, GONE_WITHIN)
         if paused:
             self.harness.run_for(timedelta(minutes=20))
@@ -239,6 +240,14 @@ class Lives(Explorer):
 
     def _resume(self) -> None:
         """People resume their slices themselves."""
+
+    def _is_resized_back(self, name: str) -> bool:
+        """Whether a MIG has the wanted size again, or is gone; Compute Engine may refuse at first."""
+        size, mig = self.wanted[name].get("nodeCount", 2), self.rules.find(self._mig(name))
+        if mig is None or mig["targetSize"] == size:
+            return True
+        self._as_user("POST", f"{self._mig(name)}/resize?size={size}")
+        return False
 
     def _replace_lost(self) -> None:
         """As the reason ResourceLost advises."""
