@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from functions.label_node.observed_nodes import ObservedNodes
 from shared.base.reasons import VM_LOSSES, Reason
 from shared.node_groups.readiness import awaiting_message
-from shared.node_groups.recovery import describe_next, describe_recovery
+from shared.node_groups.recovery import describe_next, describe_recovery, find_restore_end
 from shared.node_groups.status import Status, Type
 
 VISIBLE_AFTER = timedelta(minutes=1)
@@ -28,9 +28,11 @@ def add_condition(observed: ObservedNodes, known: Status, now: datetime) -> Stat
         lost = [entry.why for entry in known.pending if entry.why in VM_LOSSES]
         reason = Reason(lost[0]) if lost else Reason.NODE_LOST
         others = "The others wait and are billed. " if gone < counts.desired else ""
+        # The slice of a workload is replaced then, also if nothing can restore it.
+        until = find_restore_end(known, reason) if observed.group.workload else ""
         message = (
             f"{_NEVER_COMPLETE}{gone} of its {counts.desired} VMs were deleted. Compute Engine does not "
-            f"recreate VMs of a BULK slice. {others}{describe_next(observed.group, known)}"
+            f"recreate VMs of a BULK slice. {others}{describe_next(observed.group, known, until)}"
         )
     elif not observed.has_all_vms and was_reported:
         return known  # only a list of all VMs can refute it

@@ -42,6 +42,13 @@ def find_loss_time(known: Status) -> datetime | None:
     return max((one.since for one in known.pending if one.why in VM_LOSSES), default=None)
 
 
+def find_restore_end(known: Status, reason: str) -> str:
+    """Until when Compute Engine may restore the VMs that the status reports as lost; empty: it does not,
+    or the time of the loss is not known."""
+    since, restored = find_loss_time(known), find_restore_time(known.provisioning_model, reason)
+    return render_time(since + restored) if since is not None and restored else ""
+
+
 def describe_recovery(group: AnyGroup, known: Status, reason: str) -> str:
     """Since when VMs are lost, who restores the slice, until when, and what happens then; the advice of
     any other reason. The text has absolute times, so it stays true while nobody writes the status."""
@@ -61,11 +68,10 @@ def describe_recovery(group: AnyGroup, known: Status, reason: str) -> str:
         return f"{text} {describe_next(group, known)}"
     if is_repaired_by_mig(model, is_bulk=group.spec.is_bulk):
         return f"{lost} Its managed instance group creates it again. Nothing to do."
-    restored = find_restore_time(model, reason)
-    if not restored:
+    until = find_restore_end(known, reason)
+    if not until:
         text = f"{lost} Compute Engine does not restart Spot VMs of a slice."
         return f"{text} {describe_next(group, known)}"
-    until = render_time(since + restored)
     return (
         f"{lost} Compute Engine restarts the VMs of a slice together, except deleted ones. "
         f"{describe_next(group, known, until)}"

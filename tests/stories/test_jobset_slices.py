@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from datetime import timedelta
 from importlib import import_module
 from typing import Any
 
@@ -11,6 +13,7 @@ import pytest
 from local import gce
 from local.cloud.simulation import Options
 from local.jobsets import Controller
+from shared.base.timestamps import parse_time
 from shared.frame.step import handle
 from shared.triggers.message import Cause, Message
 from shared.triggers.routes import SLICE_STEPS
@@ -736,3 +739,22 @@ def test_a_pod_that_claims_to_be_the_first_of_a_running_job_does_not_replace_its
     until_reported(harness, f"Pods of Job default/{objects.JOB} run on it")
     harness.run_for(HOUR)
     assert uid(harness) == before
+
+
+def test_a_slice_that_lost_a_vm_before_it_was_complete_is_created_again_when_it_says() -> None:
+    harness = new_harness(options=helpers.with_heartbeats())
+    harness.jobsets.behaviour = RUNS_FOREVER
+    post(harness)
+    until(harness, lambda: len(helpers.vms(harness)) == 4)
+    before = uid(harness)
+    harness.simulation.gce.faults.act_as_user("DELETE", helpers.vms(harness)[0])
+    harness.run_for(10 * MINUTE)
+    message = helpers.condition_of(harness, name=NAME)[2]
+    promise = re.search(
+        r"If the slice is not Ready by (\S+), tpu-functions creates it again for JobSet train, ",
+        message,
+    )
+    assert promise is not None, message
+    until(harness, lambda: harness.group(NAME) is not None and uid(harness) != before)
+    assert timedelta() < harness.clock.now() - parse_time(promise[1]) < 5 * MINUTE
+    until_running(harness)
