@@ -10,7 +10,7 @@ import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 from replay.text import find_time_of, printable, render_age
 from shared.base.names import topic_id
@@ -164,7 +164,9 @@ class _Wrapper(textwrap.TextWrapper):
         return [part for split in parts for part in split]
 
 
-def print_paragraph(text: str, indent: str = "", first: str | None = None) -> None:
+def print_paragraph(
+    text: str, indent: str = "", first: str | None = None, file: TextIO | None = None
+) -> None:
     """Text that is wrapped to the terminal; where there is none, one line. Empty text is nothing."""
     if not text:
         return
@@ -175,7 +177,7 @@ def print_paragraph(text: str, indent: str = "", first: str | None = None) -> No
         break_on_hyphens=False,
         break_long_words=False,
     )
-    print(wrapper.fill(printable(text)))
+    print(wrapper.fill(printable(text)), file=file)
 
 
 def find_width() -> int:
@@ -186,9 +188,9 @@ def find_width() -> int:
 
 
 def say(text: str) -> None:
-    """Print a message to the user on stderr, on one line, in the place of a progress line."""
+    """Print a message to the user on stderr, in the place of a progress line."""
     show_progress("")
-    print(printable(text), file=sys.stderr)
+    print_paragraph(text, file=sys.stderr)
 
 
 def show_progress(what: str) -> None:
