@@ -188,7 +188,13 @@ def find_width() -> int:
 
 
 def say(text: str) -> None:
-    """Print a message to the user on stderr, in the place of a progress line."""
+    """Print a message to the user on stderr, on one line, in the place of a progress line."""
+    show_progress("")
+    print(printable(text), file=sys.stderr)
+
+
+def print_note(text: str) -> None:
+    """What an answer lacks, on stderr, wrapped as the answer is."""
     show_progress("")
     print_paragraph(text, file=sys.stderr)
 

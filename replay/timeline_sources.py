@@ -12,7 +12,7 @@ from replay.cloud_logging import from_functions
 from replay.decisions import decide_again
 from replay.dependencies import Dependencies
 from replay.errors import ReplayError
-from replay.output import say
+from replay.output import print_note
 from replay.timeline import Timeline, read_timeline
 from shared.base.documents import Document, read_mapping, read_texts
 from shared.base.names import WORKLOAD_LABEL
@@ -67,7 +67,7 @@ def build_timeline(
     deps: Dependencies,
     request: TimelineRequest,
     read: Read = read_all,
-    note: Callable[[str], None] = say,
+    note: Callable[[str], None] = print_note,
 ) -> Timeline:
     """The timeline of a group, also of a deleted one. ``note`` gets what it lacks, in a sentence. Raises
     `ReplayError` and `CallError`."""

@@ -268,11 +268,12 @@ def _plan_triggers(
     if have_all_joined and not known.is_true(Type.TOKENS_INJECTED):
         yield Send(routes.INJECT_TOKEN, (message_about(group, Cause.RESYNC, now),))
     mig = known.resources.get(MIG)
-    if mig is None or mig.state is not State.READY:
+    if mig is None or mig.state not in (State.PENDING, State.CREATING, State.READY):
         return
     is_other_size = observed.has_all_vms and len(observed.members) != group.spec.node_count
     is_granted = group.spec.is_bulk and observed.joined and known.has_api_error(Type.MIG_READY)
-    has_vms = have_all_joined or is_granted
+    # All VMs of a MIG that is being created: the message of its end is lost, or late.
+    has_vms = have_all_joined or (is_granted and mig.state is State.READY)
     contradicts = is_other_size if known.is_true(Type.MIG_READY) else has_vms
     if contradicts:
         yield Send(routes.CREATE_RESOURCES, (message_about(group, Cause.FORWARDED, now),))

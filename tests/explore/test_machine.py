@@ -52,7 +52,7 @@ def test_a_planted_bug_is_found_within_five_lives(name: str, print_figure: Print
 
 
 def test_a_token_is_revoked_when_the_node_of_one_host_has_joined() -> None:
-    """The story of the machine about a token that is not revoked."""
+    """As the machine finds a token that is not revoked."""
 
     def story() -> None:
         state = Machine()

@@ -19,9 +19,11 @@ from shared.node_groups.actions import DeleteNode, PatchNode, RevokeToken
 from shared.node_groups.node_group import AnyGroup, NodeGroup
 from shared.node_groups.status import (
     MAX_PENDING,
+    MIG,
     Condition,
     Counts,
     Pending,
+    State,
     Status,
     Type,
 )
@@ -559,6 +561,28 @@ def test_the_join_of_the_last_node_triggers_the_other_steps() -> None:
         for message in action.messages
     ]
     assert sends == [("inject_token", "Resync"), ("create_resources", "Forwarded")]
+
+
+@pytest.mark.parametrize(
+    "state, steps",
+    {
+        State.PENDING: ["create_resources"],
+        State.CREATING: ["create_resources"],  # the message of the operation's end is lost
+        State.DELETING: [],
+        State.GONE: [],
+        State.FAILED: [],
+    }.items(),
+)
+def test_a_complete_slice_whose_mig_is_not_known_to_be_created_triggers_create_resources(
+    state: State, steps: list[str]
+) -> None:
+    mig = replace(COMPLETE.resources[MIG], state=state)
+    conditions = dict(COMPLETE.conditions)
+    del conditions[Type.MIG_READY]
+    known = replace(COMPLETE, conditions=conditions, resources={**COMPLETE.resources, MIG: mig})
+    plan = decide(observed(node(), node(B), known=known, mig=INTERCONNECT_ACTIVE), NOW)
+    sent = [one.step for one in flat(plan) if isinstance(one, Send)]
+    assert [step for step in sent if step == "create_resources"] == steps
 
 
 @pytest.mark.parametrize(
