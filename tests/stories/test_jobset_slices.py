@@ -758,3 +758,26 @@ def test_a_slice_that_lost_a_vm_before_it_was_complete_is_created_again_when_it_
     until(harness, lambda: harness.group(NAME) is not None and uid(harness) != before)
     assert timedelta() < harness.clock.now() - parse_time(promise[1]) < 5 * MINUTE
     until_running(harness)
+
+
+def test_the_end_of_a_slices_reservation_is_announced_and_the_next_slice_says_what_is_missing() -> (
+    None
+):
+    harness = new_harness(options=helpers.with_heartbeats())
+    harness.jobsets.behaviour = RUNS_FOREVER
+    reservation = f"{helpers.ZONE}/reservations/tpus"
+    faults = harness.simulation.gce.faults
+    faults.set_reservation(reservation, "ct6e-standard-4t", 4, hours=3.0)
+    post(harness, **selecting(**{"cloud.google.com/reservation-name": "tpus"}))
+    until_running(harness)
+    before = uid(harness)
+    harness.run_for(3 * HOUR)
+    told = [message for _, reason, message in helpers.events(harness) if reason == "RunEnds"]
+    end = "2026-01-01T03:00:00Z, in {}: its reservation ends then. Save checkpoints before."
+    text = f"Compute Engine ends the first of the VMs at {end}"
+    assert told == [text.format("an hour"), text.format("ten minutes")]
+    (deletion,) = [one for one in reported_events(harness) if "DeletionStarted" in one]
+    assert ": RunEnded: " in deletion
+    assert uid(harness) != before
+    assert helpers.condition_of(harness, name=NAME)[:2] == ("False", "ReservationNotFound")
+    assert harness.operations["instanceGroupManagers.insert"] == 2
