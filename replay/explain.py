@@ -413,8 +413,8 @@ def summarize(explanation: Explanation) -> Iterator[str]:
     if missed or changed:
         others = [f" --step {one.step}" for one in missed if not one.is_triggered]
         yield f"To do it now: kubectl tng resync {group.key}{''.join(others[:1])}"
-    reasons = [one.ready.reason for one in explanation.steps if one.ready] if changed else []
-    if ready is not None and (entry := find_entry([*reasons, ready.reason][0])):
+    observed = [one.ready.reason for one in explanation.steps if one.ready] if changed else []
+    if ready is not None and (entry := find_entry(observed[0] if observed else ready.reason)):
         yield f"More: {link(entry)}"
     if explanation.log_error:
         yield f"Whether the steps still run is not known: {explanation.log_error}"

@@ -19,6 +19,8 @@ BOOTS_WITHIN = timedelta(minutes=2)
 _MARK = "tpu-functions: "
 """How the lines of the startup script begin; before it, the guest agent may add its own words."""
 _LONGEST_LINE = 300
+_LAST_BYTES = 2**18
+"""So much is read: the whole port may have 1 MB."""
 
 
 def find_report(deps: Dependencies, observed: Any, now: datetime) -> str:
@@ -28,7 +30,8 @@ def find_report(deps: Dependencies, observed: Any, now: datetime) -> str:
     if vm is None or vm.started is None:
         return ""
     spec = observed.group.spec
-    request = {"project": spec.project, "zone": spec.zone, "instance": vm.name}
+    place = {"project": spec.project, "zone": spec.zone, "instance": vm.name}
+    request = {**place, "start": -_LAST_BYTES}
 
     def send(headers: Headers, timeout_s: float) -> str:
         client = deps.clients.get("instances")

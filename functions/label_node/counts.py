@@ -43,9 +43,9 @@ def count(observed: ObservedNodes, now: datetime) -> Status:
                 since = vm.earlier.since if vm.earlier and is_unchanged else now
                 pending.append(Pending(name, reason, since))
         pending.sort(key=lambda entry: vm_reasons.SEVERITY[Reason(entry.why)])  # most severe first
-    # Nodes of lost VMs remain for a while.
+    # Nodes of lost VMs remain for a while; the losses may be of VMs that were replaced since.
     lost_vms = sum(entry.why in VM_LOSSES for entry in pending)
-    running = min(max(known.counts.running, joined), desired - lost_vms)
+    running = max(len(ready), min(max(known.counts.running, joined), desired - lost_vms))
     if observed.has_all_vms:
         running = sum(vm.status == "RUNNING" for vm in observed.members.values())
     failed = sum(entry.why == Reason.NODE_JOIN_TIMEOUT for entry in pending)

@@ -1,7 +1,7 @@
 """A state machine of Hypothesis: what people, Compute Engine and the network do to slices.
 
 Hypothesis draws the rules and shrinks what fails to a story, which it prints as code: pasted under
-``machine = Machine()``, it is a test. While time passes the explorer's rules are checked, and at the end
+``state = Machine()``, it is a test. While time passes the explorer's rules are checked, and at the end
 all is healed and must be what people want.
 """
 

@@ -347,8 +347,10 @@ class Soak:
     @contextmanager
     def _without_pubsub(self) -> Iterator[None]:
         self._supervisor.pubsub.begin_outage()
-        yield
-        self._supervisor.pubsub.end_outage()
+        try:
+            yield
+        finally:
+            self._supervisor.pubsub.end_outage()
 
     @contextmanager
     def _stopped(self, name: str) -> Iterator[None]:

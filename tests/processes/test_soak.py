@@ -45,8 +45,10 @@ async def test_slices_are_churned_while_parts_die_and_nothing_is_left_stuck_or_g
     def outage(supervisor: Supervisor) -> Iterator[None]:
         assert isinstance(supervisor.cluster, EmbeddedCluster)
         supervisor.cluster.has_outage = True
-        yield
-        supervisor.cluster.has_outage = False
+        try:
+            yield
+        finally:
+            supervisor.cluster.has_outage = False
 
     print_figure(await run_soak(tmp_path, seed=seed, minutes=_minutes(30), outage=outage))
 
@@ -75,8 +77,10 @@ async def test_slices_are_churned_on_a_real_control_plane(
     @contextmanager
     def outage(_: Supervisor) -> Iterator[None]:
         plane.send_signal("kube-apiserver", signal.SIGSTOP)
-        yield
-        plane.send_signal("kube-apiserver", signal.SIGCONT)
+        try:
+            yield
+        finally:  # a stopped process does not end
+            plane.send_signal("kube-apiserver", signal.SIGCONT)
 
     figures = await run_soak(
         tmp_path,

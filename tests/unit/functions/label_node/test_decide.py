@@ -493,6 +493,18 @@ def test_the_status_counts_the_nodes_and_the_message_counts_the_missing_ones() -
     )
 
 
+@pytest.mark.parametrize("node_count, nodes, running", [(1, (), 0), (2, (node(B),), 1)])
+def test_losses_of_vms_that_were_replaced_do_not_lower_the_count_below_the_ready_ones(
+    node_count: int, nodes: tuple[Node, ...], running: int
+) -> None:
+    names = [f"{A[:-4]}{number:04}" for number in range(node_count + 1)]
+    lost = tuple(Pending(name, Reason.NODE_LOST, EARLIER) for name in names)
+    about = group(change={"nodeCount": node_count, "targetSizePolicyMode": "INDIVIDUAL"})
+    after = result(observed(*nodes, known=replace(COMPLETE, pending=lost), about=about))
+    assert len(after.pending) > node_count
+    assert after.counts.running == running
+
+
 def test_a_lost_vm_whose_node_remains_does_not_count_as_running() -> None:
     """Its chips would be counted as billed until a resync lists all VMs, and again after it."""
     known = replace(COMPLETE, counts=Counts(2, 2, 2, 2))
