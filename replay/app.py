@@ -104,7 +104,8 @@ def main(
     In a checkout, `python -m replay` is the same program.
 
     An object is NAME, in the namespace of the context or of -n, NAMESPACE/NAME, or KIND/NAME with
-    a kind of tng, jobset and pod. The options below may also follow the verb.
+    a kind of tng and, for explain, pod, jobset, lws, job, statefulset, deployment, replicaset and
+    provisioningrequest. The options below may also follow the verb.
 
     The settings are the environment variables of the functions, as PUBSUB_PROJECT; without it, they
     are read in the cluster, where deploy.sh has written them. The tool has your permissions:
@@ -211,7 +212,7 @@ app.add_typer(dead_letter_commands.commands)
 @app.command("explain", short_help="Show why a slice is not Ready, and what each step would do.")
 def explain_target(
     ctx: typer.Context,
-    target: Annotated[str, commands.name_argument("The group, jobset/NAME or pod/NAME.")],
+    target: Annotated[str, commands.name_argument("The group, pod/NAME, or a workload: job/NAME.")],
     output: commands.Output = Format.TABLE,
 ) -> None:
     """Show why a group is not Ready, its conditions, and what each step would do. Changes nothing.
@@ -220,17 +221,18 @@ def explain_target(
     on a resync, with your permissions instead of its own, and decides; nothing is executed. If a step
     that the sweep would trigger cannot observe, or does not run, the exit code is 1.
 
-    Of a JobSet, it shows what provision_slice would do for each Pod of the JobSet that waits for a
-    slice, and what release_slice would do for each slice of the JobSet. JOBSET_PROVIDER must be set,
-    and for node pools also their settings.
+    Of a workload (jobset, lws, job, statefulset, deployment, replicaset), it shows what provision_slice
+    would do for each of its Pods that waits for a slice, and what release_slice would do for each of its
+    slices. JOBSET_PROVIDER must be set, and for node pools also their settings.
 
-    Of a Pod, it shows why it gets a slice or none.
+    Of a Pod, it shows why it gets a slice or none; of a provisioningrequest, its condition.
 
     \b
     Examples:
       kubectl tng explain my-slice
       kubectl tng explain my-slice --output json | jq .ready
       kubectl tng explain jobset/my-jobset -n research
+      kubectl tng explain deployment/my-server
       kubectl tng explain pod/my-pod
     """
     namespace, name, kind = commands.parse_target(ctx, target, *KINDS.values())

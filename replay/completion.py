@@ -20,9 +20,21 @@ KINDS = {
     **dict.fromkeys(("tng", KIND.lower(), PLURAL, f"{PLURAL}.{GROUP}"), KIND),
     **dict.fromkeys(("jobset", "jobsets", "jobsets.jobset.x-k8s.io"), JOBSET_KIND),
     **dict.fromkeys(("pod", "pods", "po"), "Pod"),
+    **dict.fromkeys(("job", "jobs", "jobs.batch"), "Job"),
+    **dict.fromkeys(("deployment", "deployments", "deploy", "deployments.apps"), "Deployment"),
+    **dict.fromkeys(("statefulset", "statefulsets", "sts", "statefulsets.apps"), "StatefulSet"),
+    **dict.fromkeys(("replicaset", "replicasets", "rs", "replicasets.apps"), "ReplicaSet"),
+    **dict.fromkeys(("leaderworkerset", "leaderworkersets", "lws"), "LeaderWorkerSet"),
     **dict.fromkeys(("provisioningrequest", "provisioningrequests", "provreq"), REQUEST_KIND),
 }
 """The words before a slash that name a kind, as kubectl accepts them."""
+
+
+def find_first_words() -> list[str]:
+    """A word for each kind."""
+    return list({kind: word for word, kind in reversed(KINDS.items())}.values())[::-1]
+
+
 _NO_FILES = ":4"
 """Cobra's directive for "no file names" (ShellCompDirectiveNoFileComp)."""
 

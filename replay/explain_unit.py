@@ -1,6 +1,6 @@
-"""Explain what both steps of slices would do now, for the Pods and slices of a JobSet or one Pod."""
+"""Explain what both steps of slices would do now, for the Pods and slices of a workload or one Pod."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
@@ -9,7 +9,7 @@ from typing import Any
 from functions import provision_slice, release_slice
 from functions.provision_slice import quotas, waiting
 from functions.provision_slice.observe import Observed, ObservedImpossible, ObservedPod
-from functions.release_slice.observe import ObservedSlices
+from functions.release_slice.observe import ObservedSlices, match_states, with_users
 from replay import explain
 from replay.dependencies import Dependencies
 from replay.errors import ReplayError
@@ -24,31 +24,32 @@ from shared.base.documents import (
 )
 from shared.base.environment import SettingsError
 from shared.base.fields import count
-from shared.base.names import JOBSET_KIND, TOPOLOGY_LABEL, TPU_RESOURCE
+from shared.base.names import TOPOLOGY_LABEL, TPU_RESOURCE
+from shared.base.pods import find_controller
 from shared.frame.plan import Emit, Plan
 from shared.ports.kubernetes.cluster import Cluster
 from shared.settings import TPU_NODE_GROUP
 from shared.slices.actions import CreateSlice, DeleteSlice
 from shared.slices.create_or_release import PHASES, find_phase
-from shared.slices.kinds import Leader, find_kind, find_leader, find_waiting
-from shared.slices.kinds.jobset import JOBSET as JOBSET_ROW
+from shared.slices.kinds import KINDS, Leader, find_kind, find_leader, find_waiting, get_kind
+from shared.slices.kinds.kind import UnitKind
 from shared.slices.limits import PLACE
 from shared.slices.requests import CLASS_NAME
-from shared.slices.units import OPT_OUT, Need, has_opted_out, is_held, read_demand, waits
-from shared.slices.work import SliceWork, build_provider
-from shared.triggers.message import REQUEST_KIND, Cause, Message
+from shared.slices.units import OPT_OUT, Need, Unit, has_opted_out, is_held, read_demand, waits
+from shared.slices.work import SliceWork, build_provider, read_states
+from shared.triggers.message import POD_KIND, REQUEST_KIND, Cause, Message
 from shared.triggers.trigger import ObjectTrigger
 
-JOBSET, POD = "jobset", "pod"
-"""What is explained, by the word for it in JSON."""
+POD = "pod"
+"""The word for a Pod in JSON."""
 
 
 @dataclass(frozen=True)
 class UnitExplanation:
-    """The explanation of a JobSet's slices, or of why a Pod gets a slice or none.
+    """The explanation of a workload's slices, or of why a Pod gets a slice or none.
 
     ``cause``: what delays the slices, or the reason, in a sentence. ``steps``: what the steps would do
-    for each Pod that waits and each slice. ``state`` of the JobSet, in a few words. ``groups``: the
+    for each Pod that waits and each slice. ``state`` of the workload, in a few words. ``groups``: the
     TPUNodeGroups that are its slices, if slices are groups. ``of_class``: the class of a Pod's slice.
     """
 
@@ -66,18 +67,22 @@ class UnitExplanation:
         return all(answer.has_observed for answer in self.steps)
 
 
-def explain_jobset(deps: Dependencies, namespace: str, name: str) -> UnitExplanation:
-    """Observe a JobSet as both steps would. Raises `ReplayError` if there is nothing, `CallError`."""
+def explain_owner(name: str, deps: Dependencies, namespace: str, own: str) -> UnitExplanation:
+    """Observe an owner of this kind as both steps would; one that another kind controls as that. Raises
+    `ReplayError` if there is nothing, `CallError`."""
     _check_provider(deps)
-    jobset = deps.open_cluster().find_owner(JOBSET_KIND, namespace, name)
+    kind, key = get_kind(name), f"{namespace}/{own}"
+    owner = deps.open_cluster().find_owner(name, namespace, own)
+    above = find_controller(owner["metadata"]) if owner else None
+    if above and str(above.get("kind")) in BY_KIND:
+        return BY_KIND[str(above["kind"])](deps, namespace, str(above["name"]))
     answers = (
-        *_explain_pods(deps, (JOBSET_KIND, namespace, name)),
-        *_explain_slices(deps, namespace, name),
+        *_explain_pods(deps, kind, namespace, own),
+        *_explain_slices(deps, name, namespace, own),
     )
-    if jobset is None and not answers:
+    if owner is None and not answers:
         raise ReplayError(
-            f"there is no JobSet {namespace}/{name}, and no slice of one; kubectl get jobsets -A "
-            "lists them"
+            f"there is no {name} {key}, and no slice of one; kubectl get {name.lower()}s -A lists them"
         )
     are_groups = deps.settings.slice_provider == TPU_NODE_GROUP
     groups = (
@@ -85,22 +90,22 @@ def explain_jobset(deps: Dependencies, namespace: str, name: str) -> UnitExplana
         for answer in answers
         if are_groups and answer.about and answer.step == release_slice.STEP.name
     )
-    key, state = f"{namespace}/{name}", _describe_state(jobset)
-    cause = _describe_cause(f"JobSet {key} {state}", answers)
-    return UnitExplanation(JOBSET, key, cause, answers, state, tuple(groups))
+    state = _describe_state(kind, owner)
+    cause = _describe_cause(f"{name} {key} {state}", answers)
+    return UnitExplanation(name.lower(), key, cause, answers, state, tuple(groups))
 
 
-def _describe_state(jobset: Mapping[str, Any] | None) -> str:
-    if jobset is None:
+def _describe_state(kind: UnitKind, owner: Document | None) -> str:
+    if owner is None:
         return "no longer exists"
-    if "deletionTimestamp" in jobset["metadata"]:
+    if "deletionTimestamp" in owner["metadata"]:
         return "is being deleted"
-    end = JOBSET_ROW.find_end(jobset)
-    return f"has ended ({end})" if end else "has not ended"
+    end = kind.find_end(owner)
+    return f"has ended ({end})" if end else "has not ended" if kind.finished else "exists"
 
 
 def _describe_cause(name: str, answers: Sequence[StepExplanation]) -> str:
-    """What delays the slices of a JobSet; otherwise their number."""
+    """What delays the slices of a workload; otherwise their number."""
     if not answers:
         return f"{name}: none of its Pods waits for a slice, and it has no slice."
     counts = (
@@ -108,7 +113,7 @@ def _describe_cause(name: str, answers: Sequence[StepExplanation]) -> str:
         f"{_count(answers, release_slice.STEP.name, 'slice')}"
     )
     note = next((one.note for one in answers if one.note), "").rstrip(".")
-    return f"{name}: {counts}{f'. {note}' if note else ''}."
+    return f"{name}: {counts}{f': {note}' if note else ''}."
 
 
 def _count(answers: Sequence[StepExplanation], step: str, noun: str) -> str:
@@ -126,22 +131,31 @@ def _check_provider(deps: Dependencies) -> None:
         )
 
 
-def _explain_pods(deps: Dependencies, owner: tuple[str, str, str]) -> Iterator[StepExplanation]:
-    """What provision_slice would do for each Pod of this JobSet, by its `Unit.owner_key`."""
-    step, now = provision_slice.STEP.name, deps.now()
+def _explain_pods(
+    deps: Dependencies, kind: UnitKind, namespace: str, name: str
+) -> Iterator[StepExplanation]:
+    """What provision_slice would do for each Pod of this owner that waits."""
+    step, now, any_unit = (
+        provision_slice.STEP.name,
+        deps.now(),
+        Unit(kind.name, namespace, name, ""),
+    )
     try:
-        leaders = waiting.find_leaders(deps.open_cluster().list_pending_pods())
+        pods = deps.open_cluster().list_pending_pods(namespace, with_all=not kind.is_always_on)
+        leaders = waiting.find_leaders(pods)
     except explain.API_ERRORS as error:
         yield explain.explain_error(step, error)
         return
-
-    def build_plan(leader: Leader) -> Plan:
-        return provision_slice.decide.decide(_observe_pod(deps, leader, now)[1], now)
-
     for leader in leaders:
-        unit = leader.kind.find_unit(leader.demand)
-        if unit is not None and unit.owner_key == owner:
-            yield explain.explain_step(step, True, partial(build_plan, leader), leader.demand.name)
+        pod, unit = leader.demand.raw, leader.kind.find_unit(leader.demand)
+        is_own = unit.owner_key == any_unit.owner_key if unit else kind.names_unit(pod, any_unit)
+        if is_own:
+            found = _explain_found(deps, pod)
+            outcome = "NotWaiting" if waiting.may_be_tried(leader, now) else "KindOff"
+            about = leader.demand.name
+            yield from found.steps or (
+                StepExplanation(step, False, outcome, found.cause.rstrip("."), about=about),
+            )
 
 
 def _observe_pod(deps: Dependencies, leader: Leader, now: datetime) -> tuple[SliceWork, Observed]:
@@ -151,16 +165,21 @@ def _observe_pod(deps: Dependencies, leader: Leader, now: datetime) -> tuple[Sli
     return work, provision_slice.observe.observe(work)
 
 
-def _explain_slices(deps: Dependencies, namespace: str, name: str) -> Iterator[StepExplanation]:
+def _explain_slices(
+    deps: Dependencies, kind: str, namespace: str, name: str
+) -> Iterator[StepExplanation]:
+    """What release_slice would do for each slice of this owner."""
     step, now = release_slice.STEP.name, deps.now()
-    message = Message(namespace, name, "", Cause.RESYNC, now, kind=JOBSET_KIND)
+    message = Message(namespace, name, "", Cause.RESYNC, now, kind=kind)
     try:
         work = SliceWork(**_build_fields(deps, message, now))
-        observed = release_slice.observe.observe(work)
+        found = work.provider.list_by_owner(kind, namespace, name)
+        matched = match_states(work, found, read_states(work, found))
+        slices = [with_users(work, one) for one in matched]
     except explain.API_ERRORS as error:
         yield explain.explain_error(step, error)
         return
-    for one in observed.slices if isinstance(observed, ObservedSlices) else ():
+    for one in slices:
         about = one.existing.name
         if one.users_error is not None:
             yield explain.explain_error(step, one.users_error, about)
@@ -178,10 +197,14 @@ def _build_fields(deps: Dependencies, message: Message, now: datetime) -> dict[s
 
 def explain_pod(deps: Dependencies, namespace: str, name: str) -> UnitExplanation:
     """Observe a Pod as provision_slice would. Raises `ReplayError` if there is none, `CallError`."""
-    cluster, now = deps.open_cluster(), deps.now()
-    pod = cluster.find_pod(namespace, name)
+    pod = deps.open_cluster().find_pod(namespace, name)
     if pod is None:
         raise ReplayError(f"there is no Pod {namespace}/{name}; kubectl get pods -A lists them")
+    return _explain_found(deps, pod)
+
+
+def _explain_found(deps: Dependencies, pod: Document) -> UnitExplanation:
+    cluster, now = deps.open_cluster(), deps.now()
     why, leader = next(_find_reasons(cluster, pod), ""), find_waiting(pod)
     if why or leader is None:
         return _build_of_pod(pod, why)
@@ -201,7 +224,8 @@ def explain_pod(deps: Dependencies, namespace: str, name: str) -> UnitExplanatio
         return plan
 
     is_swept = leader.kind.is_always_on or quotas.lists_all(cluster)
-    answer = explain.explain_step(provision_slice.STEP.name, is_swept, build_plan, name)
+    about = pod["metadata"]["name"]
+    answer = explain.explain_step(provision_slice.STEP.name, is_swept, build_plan, about)
     return replace(_build_of_pod(pod, f"{held}{words[0]}", answer), of_class=of_class)
 
 
@@ -301,10 +325,10 @@ def _describe(observed: Observed, plan: Plan) -> str:
 
 def to_document(explanation: UnitExplanation) -> dict[str, Any]:
     """The explanation as JSON."""
-    of_jobset = {"state": explanation.state, "groups": list(explanation.groups)}
+    of_owner = {"state": explanation.state, "groups": list(explanation.groups)}
     return {
         explanation.subject: explanation.name,
-        **(of_jobset if explanation.subject == JOBSET else {}),
+        **(of_owner if explanation.state else {}),
         "cause": explanation.cause,
         **({"class": explanation.of_class} if explanation.of_class else {}),
         "steps": [
@@ -314,5 +338,9 @@ def to_document(explanation: UnitExplanation) -> dict[str, Any]:
     }
 
 
-BY_KIND = {JOBSET_KIND: explain_jobset, "Pod": explain_pod, REQUEST_KIND: explain_request}
+BY_KIND: Mapping[str, Callable[[Dependencies, str, str], UnitExplanation]] = {
+    **{kind.name: partial(explain_owner, kind.name) for kind in KINDS},
+    POD_KIND: explain_pod,
+    REQUEST_KIND: explain_request,
+}
 """What explains an object of a kind."""

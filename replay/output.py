@@ -114,7 +114,7 @@ def list_conditions(explanation: Explanation, said: str) -> Iterator[tuple[list[
 
 
 def print_unit_explanation(explanation: UnitExplanation, form: Format) -> None:
-    """What delays a JobSet's slices, or why a Pod gets a slice or none, and what the steps would do."""
+    """What delays a workload's slices, or why a Pod gets one or none, and what the steps would do."""
     from replay import explain_unit
 
     if form is Format.JSON:
@@ -129,7 +129,7 @@ def print_unit_explanation(explanation: UnitExplanation, form: Format) -> None:
     for group in explanation.groups:
         print_paragraph(f"To see whether the slice is Ready: kubectl tng explain {group}")
     # Below the rows of several Pods and slices, each note is printed, also the one in the cause.
-    said = explanation.cause if explanation.subject == explain_unit.POD else ""
+    said = explanation.cause if len(explanation.steps) == 1 else ""
     _print_answers(explanation.steps, ("STEP", "BY SWEEP", "ABOUT", "OUTCOME"), said)
 
 
@@ -259,6 +259,6 @@ def _print_answers(answers: Sequence[StepExplanation], head: Sequence[str], said
     rows = []
     for one in answers:
         cells = (one.step, "yes" if one.is_triggered else "no", one.about or "-", one.outcome)
-        actions = (f"- {action}" for action in one.actions)
-        rows.append((cells[: len(head)], (*actions, _unsaid(one.note, said))))
+        actions = [f"- {action}" for action in one.actions]
+        rows.append((cells[: len(head)], (*actions, _unsaid(one.note, " ".join((said, *actions))))))
     print_rows(head, rows, "\n")

@@ -6,6 +6,7 @@ from datetime import datetime
 from difflib import get_close_matches
 from typing import Any
 
+from replay.completion import find_first_words
 from replay.dependencies import Dependencies
 from replay.errors import ReplayError
 from replay.text import MAX_NAMES
@@ -41,7 +42,11 @@ def get_group(deps: Dependencies, namespace: str, name: str) -> AnyGroup:
     raw = cluster.find_group(namespace or deps.namespace, name)
     if raw is None:
         known = [one["metadata"] for one in cluster.list_groups()]
-        raise ReplayError(describe_absent("TPUNodeGroup", namespace or deps.namespace, name, known))
+        words = describe_absent("TPUNodeGroup", namespace or deps.namespace, name, known)
+        if namespace not in ("", deps.namespace, *(one["namespace"] for one in known)):
+            kinds = ", ".join(find_first_words())
+            words += f". If {namespace} is a kind: those that can be named are {kinds}"
+        raise ReplayError(words)
     return node_group.parse(raw, cluster.get_cluster_id())
 
 

@@ -140,7 +140,7 @@ def test_a_slice_that_cannot_be_created_is_explained() -> None:
     assert actions == [f"event TPUNodeGroupCreationFailed: {note}"]
     first = tool.run(*ABOUT).stdout.splitlines()[0]
     assert (
-        first == f"JobSet default/train has not ended: 1 Pod waiting for a slice, 0 slices. {note}."
+        first == f"JobSet default/train has not ended: 1 Pod waiting for a slice, 0 slices: {note}."
     )
 
 
@@ -156,7 +156,7 @@ def test_an_error_of_gke_is_reported_with_its_message() -> None:
     )
     assert result.stdout.count("CannotObserve") == 2
     cause = result.stdout.splitlines()[0]
-    assert ": 1 Pod waiting for a slice, an unknown number of slices. the call " in cause
+    assert ": 1 Pod waiting for a slice, an unknown number of slices: the call " in cause
     assert cause.endswith(" cluster's project.")
     assert "You need the role roles/container.clusterViewer" in result.stdout
     (pod,) = pods(tool.harness)
@@ -325,6 +325,74 @@ def test_a_pod_of_any_kind_is_explained(case: str, monkeypatch: pytest.MonkeyPat
     lines = tool.run("explain", f"pod/{name}").stdout.splitlines()
     assert max(map(len, lines)) <= 80
     assert " ".join(lines).startswith(explained["cause"])
+
+
+OWNERS: dict[str, tuple[dict[str, Any], str, Unit]] = {
+    "jobset/train": (jobset_objects.small_jobset(), "JobSet default/train has not ended", Unit("JobSet", "default", "train", "train-workers-0")),
+    "job/train": (objects.job(), "Job default/train has not ended", Unit("Job", "default", "train", "0")),
+    "deploy/serve": (objects.deployment(), "Deployment default/serve exists", Unit("Deployment", "default", "serve", "0")),
+    "rs/serve": (objects.replica_set(), "ReplicaSet default/serve exists", Unit("ReplicaSet", "default", "serve", "0")),
+    "sts/serve": (objects.stateful_set(), "StatefulSet default/serve exists", Unit("StatefulSet", "default", "serve", "0")),
+    "lws/serve": (objects.leader_worker_set(), "LeaderWorkerSet default/serve exists", Unit("LeaderWorkerSet", "default", "serve", "0")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("word", OWNERS)
+def test_the_slices_of_a_workload_of_any_kind_are_explained(word: str) -> None:
+    manifest, state, unit = OWNERS[word]
+    slice_name = unit.slice_name
+    tool, _, pod = explain_one(QUIET, ON, manifest)
+    asked = tool.json("explain", word)
+    assert asked["cause"] == f"{state}: 1 Pod waiting for a slice, 0 slices."
+    assert [(one["about"], one["outcome"]) for one in asked["steps"]] == [(pod, "Creating")]
+    assert f"create the slice {slice_name}" in asked["steps"][0]["actions"]
+
+    tool, _, _ = explain_one(Options(workloads=True), ON, manifest)
+    tool.harness.run_for(timedelta(minutes=1))
+    kept = tool.json("explain", word)
+    assert kept["cause"].startswith(f"{state}: ")
+    assert ", 1 slice." in kept["cause"]
+    last = kept["steps"][-1]
+    assert (last["step"], last["about"], last["outcome"]) == ("release_slice", slice_name, "Needed")
+    assert kept["groups"] == [f"default/{slice_name}"]
+
+
+def test_the_pods_of_a_workload_say_that_its_kind_is_off() -> None:
+    tool, name, _ = explain_one(QUIET, "", objects.deployment())
+    _, _, _, why = KINDS["no namespace is listed"]
+    why = f"Pod default/{name} {why.replace('kind Pod', 'kind Deployment').replace('[Pod]', '[Deployment]')}"
+    asked = tool.json("explain", "deployment/serve")
+    counted = "Deployment default/serve exists: 1 Pod waiting for a slice, 0 slices"
+    assert asked["cause"] == f"{counted}: {why}"
+    assert [one["outcome"] for one in asked["steps"]] == ["KindOff"]
+    head, *_, row = tool.run("explain", "deployment/serve").stdout.splitlines()
+    assert (head, row.split()) == (asked["cause"], ["provision_slice", "no", name, "KindOff"])
+
+
+def test_what_a_workload_controls_is_explained_as_the_workload() -> None:
+    tool, _, _ = explain_one(QUIET, ON, objects.deployment())
+    [made] = tool.dependencies().open_cluster().list_owners("ReplicaSet", "default")
+    words = tool.json("explain", f"rs/{made['metadata']['name']}")["cause"]
+    assert words.startswith("Deployment default/serve exists: ")
+
+
+@pytest.mark.parametrize("word", OWNERS)
+def test_a_workload_that_does_not_exist_is_reported(word: str) -> None:
+    kind = OWNERS[word][1].split()[0]
+    result = make_tool(TPU_NODE_GROUP, alone=True).run("explain", word.replace("serve", "x"))
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert f"there is no {kind} default/" in result.stderr
+
+
+def test_a_kind_that_cannot_be_explained_is_answered_with_those_that_can() -> None:
+    tool = make_tool(TPU_NODE_GROUP, alone=True)
+    result = tool.run("explain", "cronjob/train")
+    assert result.stderr == (
+        "Error: there is no TPUNodeGroup cronjob/train; `kubectl tng get -A` lists them. If cronjob is a "
+        "kind: those that can be named are tng, jobset, pod, job, deployment, statefulset, replicaset, "
+        "leaderworkerset, provisioningrequest\n"
+    )
+    assert "is a kind" not in tool.run("explain", "train", "-n", "cronjob").stderr
 
 
 def test_a_pod_whose_leader_runs_is_explained_itself() -> None:
