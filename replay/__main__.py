@@ -3,6 +3,7 @@
 import io
 import os
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 from urllib.request import getproxies_environment
@@ -22,9 +23,13 @@ def _run(name: str) -> None:
     """Run by this name; shells complete the program by the name of its file."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a locale may lack characters of others' texts
+    is_quick = not {"-h", "--help", "--version"}.isdisjoint(sys.argv)
     is_completion = VARIABLE in os.environ or any("-completion" in word for word in sys.argv[1:])
     try:
-        _load()(prog_name=PROGRAM if is_completion else name)
+        from replay.output import announce_late
+
+        with nullcontext() if is_completion or is_quick else announce_late():
+            _load()(prog_name=PROGRAM if is_completion else name)
     except KeyboardInterrupt:  # while modules are imported; the commands answer it themselves
         sys.exit(130)
     finally:

@@ -13,6 +13,7 @@ from typing import Any
 from google.auth.exceptions import GoogleAuthError
 
 from functions import create_resources, inject_token, label_node, sweep, tear_down
+from functions.inject_token.decide import MIN_LEFT
 from functions.inject_token.observe import ObservedVms
 from replay.cloud_logging import from_functions
 from replay.dependencies import Dependencies
@@ -27,7 +28,7 @@ from shared.base.timestamps import LONG_AGO, guess_time, render_time
 from shared.frame.plan import Action, Emit, Plan, Send, StepRefused
 from shared.frame.step import Step
 from shared.node_groups import status
-from shared.node_groups.actions import DeleteNode
+from shared.node_groups.actions import DeleteNode, RevokeToken
 from shared.node_groups.node_group import AnyGroup
 from shared.node_groups.status import Condition, Status, Type
 from shared.node_groups.work import GroupWork, WriteStatus, message_about
@@ -194,12 +195,13 @@ def _explain_group_step(
     seen: dict[str, Any],
 ) -> StepExplanation:
     """What a step would do; ``seen`` gets what it observes."""
-    known, observed = status.parse_of(group), None
+    known, observed, now = status.parse_of(group), None, LONG_AGO
     before = after = known.conditions.get(Type.READY)
     try:
         work = GroupWork(**open_fields(), group=group, status=known, reported=known)
+        now = work.now
         observed = seen[step.name] = step.observe(work)
-        plan = step.decide(observed, work.now)
+        plan = step.decide(observed, now)
     except StepRefused as refusal:
         words = refusal.outcome, str(refusal)
         report = WriteStatus(known.with_condition(Type.READY, False, *words, group, LONG_AGO))
@@ -215,27 +217,48 @@ def _explain_group_step(
         is_triggered,
         plan.outcome,
         plan.note,
-        tuple(_describe_actions(step.name, plan, status.render(known))),
+        tuple(
+            _describe_actions(step.name, plan, status.render(known), _find_served(observed, now))
+        ),
         missed=tuple(_list_missed(step.name, plan, known, observed)),
         ready=None if is_same or not (before or is_triggered) else after,
     )
 
 
-def _describe_actions(step: str, plan: Plan, written: Mapping[str, Any]) -> Iterator[str]:
+def _find_served(observed: Any, now: datetime) -> Collection[str]:
+    """The VMs whose token is injected, or is revoked because they have joined: each resync repeats that,
+    because a call may have been lost, and changes nothing."""
+    if isinstance(observed, ObservedVms):
+        tokens = {vm.instance.name: vm.token for vm in observed.vms}
+        return [name for name, one in tokens.items() if one and one.expires - now >= MIN_LEFT]
+    nodes, vms = getattr(observed, "nodes", ()), getattr(observed, "instances", {})
+    return [one.vm for one in nodes if (vm := vms.get(one.vm)) and one.proved_vm_id == vm.id]
+
+
+def _describe_actions(
+    step: str, plan: Plan, written: Mapping[str, Any], served: Collection[str]
+) -> Iterator[str]:
     """The actions that change something. What another step is triggered to do is in its own answer."""
     for action in plan.list_actions():
+        vms = {getattr(action, "vm", ""), *_list_vms(action)} - {""}
+        if isinstance(action, Send | RevokeToken) and vms and vms.issubset(served):
+            continue
         if isinstance(action, WriteStatus):
             before, written = written, status.render(action.status)
             if changes := ", ".join(_list_changes(before, written)):
                 yield f"update the status: {changes}"
         elif action.step == step if isinstance(action, Send) else not isinstance(action, Emit):
-            yield _describe(action)
+            yield _describe(action, served)
 
 
-def _describe(action: Action) -> str:
-    """An action; inject_token's message to itself by the VMs that it names."""
-    sent = action.messages if isinstance(action, Send) else ()
-    vms = [name for message in sent for name in message.vms]
+def _list_vms(action: Action) -> list[str]:
+    """The VMs that inject_token's message to itself names."""
+    return [vm for one in (action.messages if isinstance(action, Send) else ()) for vm in one.vms]
+
+
+def _describe(action: Action, served: Collection[str] = ()) -> str:
+    """An action; inject_token's message to itself by the VMs without a token."""
+    vms = [name for name in _list_vms(action) if name not in served]
     return f"inject tokens into {join_names(vms)}" if vms else action.describe()
 
 

@@ -9,7 +9,9 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from enum import StrEnum
+from threading import Timer
 from typing import TYPE_CHECKING, Any, TextIO
 
 from replay.text import find_time_of, printable, render_age
@@ -34,6 +36,29 @@ _STYLES = {"True": 32, "False": 31, "Unknown": 33}
 """ANSI codes: green, red, yellow."""
 _BREAKS = re.compile("(?<=[/,])")
 MAX_EVENTS = 5
+LATE, LATE_S = "Still reading; the answer follows.", 2.5
+"""What a command says if it says nothing for so long."""
+
+
+_late: Timer | None = None
+
+
+@contextmanager
+def announce_late() -> Iterator[None]:
+    """Say on stderr that the command runs, unless it says something in its first `LATE_S`."""
+    global _late
+    _late = Timer(LATE_S, print, (LATE,), {"file": sys.stderr, "flush": True})
+    _late.daemon = True
+    _late.start()
+    try:
+        yield
+    finally:
+        _late.cancel()
+
+
+def _is_heard() -> None:
+    if _late is not None:
+        _late.cancel()
 
 
 class Format(StrEnum):
@@ -170,6 +195,7 @@ def print_paragraph(
     """Text that is wrapped to the terminal; where there is none, one line. Empty text is nothing."""
     if not text:
         return
+    _is_heard()
     wrapper = _Wrapper(
         find_width(),
         initial_indent=printable(indent if first is None else first),
@@ -189,6 +215,7 @@ def find_width() -> int:
 
 def say(text: str) -> None:
     """Print a message to the user on stderr, on one line, in the place of a progress line."""
+    _is_heard()
     show_progress("")
     print(printable(text), file=sys.stderr)
 
@@ -203,6 +230,7 @@ def show_progress(what: str) -> None:
     """How far a command is, on one line of a terminal, in the place of what it showed before. Empty: the
     line is empty again."""
     if sys.stderr.isatty():
+        _is_heard()
         most = shutil.get_terminal_size().columns - len(" ...") - 1
         line = f"{printable(what)[:most]} ..." if what else ""
         print(f"\r\x1b[K{line}\r", end="", file=sys.stderr, flush=True)
@@ -210,6 +238,7 @@ def show_progress(what: str) -> None:
 
 def print_json(document: Any) -> None:
     """A JSON document, indented."""
+    _is_heard()
     text = json.dumps(document, indent=2, ensure_ascii=False)
     text = text.encode("utf-8", "replace").decode()  # a log may hold half a surrogate pair
     # JSON itself escapes only some of the characters that control a terminal.
@@ -221,25 +250,48 @@ def print_rows(
 ) -> None:
     """A table like kubectl's, with paragraphs under each row; nothing if there are no rows.
 
-    If the terminal is too narrow, a row continues on the next line.
+    A row that is too wide for the terminal continues on the next line, below the heads if there is room.
+    If most are, all continue at the same column.
     """
     lines: list[Any] = [(list(map(printable, cells)), details) for cells, details in rows]
-    columns = zip(head, *(cells for cells, _ in lines), strict=True)
-    sizes = [max(map(len, column)) for column in columns]
-    if sum(sizes) + len(_GAP) * (len(sizes) - 1) > find_width():
-        sizes = [0] * len(sizes)
+    starts = list(_place_columns(head, [cells for cells, _ in lines]))
     for number, (cells, details) in enumerate([(head, ()), *lines] if lines else ()):
         line, used = "" if number else before, 0
-        for cell, size in zip(cells, sizes, strict=True):
-            if used and used + len(cell) > find_width():
-                line, used = f"{line.rstrip()}\n{INDENT}", len(INDENT)
-            line += f"{_paint(cell, _BOLD if number == 0 else _STYLES.get(cell))}"
-            gap = " " * (max(0, size - len(cell)) + len(_GAP))
-            line, used = line + gap, used + len(cell) + len(gap)
-        print(line.rstrip())
+        for column, (cell, (start, is_next)) in enumerate(zip(cells, starts, strict=True)):
+            at = max(start, used + len(_GAP)) if used else start
+            if is_next or (used and at + len(cell) > find_width()):
+                line, used = f"{line}\n", 0
+                rest = sum(map(len, cells[column:])) + len(_GAP) * (len(cells) - column - 1)
+                at = max(len(INDENT), min(start, find_width() - rest))
+            style = _BOLD if number == 0 else _STYLES.get(cell)
+            line += f"{' ' * (at - used)}{_paint(cell, style)}"
+            used = at + len(cell)
+        _is_heard()
+        print(line)
         for text in details:
             is_item = text.startswith("- ")
             print_paragraph(text, f"{INDENT}  " if is_item else INDENT, INDENT)
+
+
+def _place_columns(
+    head: Sequence[str], rows: Sequence[Sequence[str]]
+) -> Iterator[tuple[int, bool]]:
+    """Where each column starts, and whether on the next line. Rows that are wider than the terminal do
+    not count, unless most are."""
+    width, gap = find_width(), len(_GAP)
+    sizes, fit = list(map(len, head)), 0
+    for cells in sorted(rows, key=lambda cells: sum(map(len, cells))):
+        wider = list(map(max, sizes, map(len, cells)))
+        if sum(wider) + gap * (len(head) - 1) <= width:
+            sizes, fit = wider, fit + 1
+    if 2 * fit < len(rows):
+        sizes = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
+    at = 0
+    for size in sizes:
+        is_next = bool(at) and at + size > width
+        at = len(INDENT) if is_next else at
+        yield at, is_next
+        at += size + gap
 
 
 def _paint(text: str, style: int | None) -> str:

@@ -30,9 +30,11 @@ def render_age(age: timedelta) -> str:
 
 
 def link(page: str) -> str:
-    """A page of the docs: its path in a checkout, elsewhere its address."""
+    """A page of the docs: its path in a checkout, also where the tool was built from one; elsewhere its
+    address."""
     root = Path(__file__).parent.parent
-    return page if (root / "docs").is_dir() else f"{REPOSITORY}/blob/v{VERSION}/{page}"
+    is_own = (root / "docs").is_dir() or "/OWNER/" in REPOSITORY
+    return page if is_own else f"{REPOSITORY}/blob/v{VERSION}/{page}"
 
 
 def find_time_of(event: Mapping[str, Any]) -> datetime:

@@ -22,7 +22,7 @@ from shared.triggers import routes
 
 READY, COMPUTE, VM, STEP = "Ready", "Compute Engine", "VM", "step"
 """Kinds of lanes, in the order in which they are shown."""
-RUNNING = "running"
+RUNNING, CREATING = "running", "Creating"
 _OPERATION = re.compile(r"^(?:v1\.|beta\.|alpha\.)?compute\.(?P<noun>\w+)\.(?P<verb>[\w.]+)$")
 _NOUNS = {
     "resourcePolicies": "workload policy",
@@ -188,12 +188,23 @@ class _Reader:
         self.spans.append(Span(STEP, step, decision, at - took, at, said, is_bad))
         again = self.decide_again(line) if self.decide_again is not None else None
         self.moments.append(Moment(at, step, decision, said, is_bad, again))
+        if line.get("candidate"):
+            self.read_try(at, decision, str(line["candidate"]), str(line.get("refusal", "")))
         ready = line.get("ready")
         if isinstance(ready, Mapping):
             self.read_ready(at, str(ready.get("reason", "")), str(ready.get("message", "")))
         if (step, decision) == (routes.TEAR_DOWN, "Done"):
             self.end_ready(at)
             self.ready = None
+
+    def read_try(self, at: datetime, decision: str, candidate: str, refusal: str) -> None:
+        """A candidate is asked for the slice, or refuses: the slice of each is a TPUNodeGroup of its
+        own."""
+        if decision == CREATING:
+            self.end_ready(at)
+            self.ready = Span(READY, READY, candidate, at, None, "asked", True)
+        elif refusal and self.ready is not None and self.ready.what == candidate:
+            self.ready = replace(self.ready, why=f"refuses ({refusal})")
 
     def read_ready(self, at: datetime, reason: str, message: str) -> None:
         """A change of Ready that a status write reports."""
@@ -263,13 +274,17 @@ def read_timeline(
     until: datetime,
     ready: Condition | None = None,
     decide_again: DecideAgain | None = None,
+    asked: datetime | None = None,
 ) -> Timeline:
     """A timeline of entries, the oldest first, and of a group's Events.
 
     ``ready`` is the group's condition now; the timeline ends with it if no line reports Ready.
-    ``decide_again`` repeats the decision of each invocation from its line.
+    ``decide_again`` repeats the decision of each invocation from its line. ``asked``: when the slice was
+    requested from a class.
     """
     reader = _Reader(resource_name, decide_again)
+    if asked is not None:
+        reader.read_ready(asked, "Requested", "no candidate was asked yet")
     for entry in entries:
         at = guess_time(entry.get("timestamp"))
         if at is None or at > until:

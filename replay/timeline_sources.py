@@ -77,11 +77,11 @@ def build_timeline(
     group = node_group.parse(raw, cluster_id) if raw is not None else None
     if group is not None and request.uid not in ("", group.uid):
         group = None
-    created = None
+    created, requested = None, None
     if group is not None:
         metadata = group.raw["metadata"]
-        asked = read_mapping(metadata, "annotations").get(ASKED_AT)
-        times = map(guess_time, (metadata.get("creationTimestamp"), asked))
+        requested = guess_time(read_mapping(metadata, "annotations").get(ASKED_AT))
+        times = (guess_time(metadata.get("creationTimestamp")), requested)
         created = min(filter(None, times), default=None)
         # The API server's clock may differ from Cloud Logging's.
         created = created - CLOCKS_DIFFER_BY if created is not None else None
@@ -107,7 +107,8 @@ def build_timeline(
     if others := [f"{one} (until {at})" for one, at in lives.items() if one != uid]:
         note(f"This is {uid}. Other groups had this name: {', '.join(others)}; --uid shows one.")
     name = resource_name(cluster_id, request.name, uid) if uid else ""
-    about = (one for one in entries if _is_about(one, name, uid) or _is_try(one, request))
+    begun = created or since
+    about = (one for one in entries if _is_about(one, name, uid) or _is_try(one, request, begun))
     own = list(_merge_requests(about, request.name))
     if not own and group is None:
         raise ReplayError(
@@ -126,7 +127,10 @@ def build_timeline(
     if not chips:
         note("The group has no machine type: set the chips of a VM with --chips-per-vm.")
     again = decide_again if request.with_decisions else None
-    return read_timeline(request.key, name, chips, own, events, request.until, ready, again)
+    has_tries = any("candidate" in read_mapping(one, "jsonPayload") for one in own)
+    asked_at = requested if has_tries and requested and requested >= since else None
+    found = own, events, request.until, ready, again, asked_at
+    return read_timeline(request.key, name, chips, *found)
 
 
 def _find_lives(entries: Sequence[Mapping[str, Any]]) -> dict[str, str]:
@@ -153,9 +157,12 @@ def _is_about(entry: Mapping[str, Any], name: str, uid: str) -> bool:
     return is_own and "slice" not in read_mapping(entry, "jsonPayload")
 
 
-def _is_try(entry: Mapping[str, Any], request: TimelineRequest) -> bool:
+def _is_try(entry: Mapping[str, Any], request: TimelineRequest, begun: datetime) -> bool:
     """Whether a line is about a ProvisioningRequest, or says which candidate was asked for the slice of
-    a Pod, or that none was: it may be about an older group of the same name."""
+    a Pod, or that none was. One from before the slice was requested is about an older group of its
+    name."""
+    if (guess_time(entry.get("timestamp")) or begun) < begun:
+        return False
     line = read_mapping(entry, "jsonPayload")
     is_try = {"candidate", "request"} & line.keys() or line.get("decision") == "Exhausted"
     asker = str(line.get("pod") or line.get("request"))

@@ -220,7 +220,8 @@ def test_a_name_that_is_wider_than_the_terminal_is_on_one_line(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "40")
     print_rows(("ABOUT", "CAUSE"), [(("x" * 41, "Resync"), ())])
-    assert capsys.readouterr().out.splitlines() == ["ABOUT   CAUSE", "x" * 41, "    Resync"]
+    lines = capsys.readouterr().out.splitlines()
+    assert lines == ["ABOUT", "    CAUSE", "x" * 41, "    Resync"]
 
 
 def test_a_message_replaces_the_progress_that_a_terminal_shows(

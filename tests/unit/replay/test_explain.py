@@ -82,6 +82,7 @@ def _invalid(tool: Tool) -> None:
 
 
 STEPS = ("create_resources", "inject_token", "label_node", "tear_down")
+NOTHING = "\n\nThe steps would change nothing now.\n"
 WAITING = ("AllHaveTokens", "Counting", "NotDeleted")
 NOT_SERVED = ("InvalidSpec", "NotServed", "NotServed", "NotDeleted")
 SITUATIONS: dict[str, tuple[Callable[[Tool], None], tuple[str, ...], list[str]]] = {
@@ -483,7 +484,20 @@ def test_what_each_resync_repeats_is_not_called_a_lost_message() -> None:
     slow = Tool(Harness(Options(agents=agents.Timings(boot_s=(3600.0, 3600.0)))))
     slow.harness.apply(training())
     _after(slow, 600, 0, "{} 10m (AwaitingNodeJoin): Waiting for 2 of 2 nodes to join the cluster.")
-    assert "inject tokens into" in slow.run("explain", "default/training").stdout
+    assert slow.run("explain", "default/training").stdout.endswith(NOTHING)
+    served = [one for one in slow.json("explain", "default/training")["steps"] if one["actions"]]
+    assert [one["step"] for one in served] == []
+
+
+def test_the_revocation_that_each_resync_of_a_ready_slice_repeats_is_not_shown() -> None:
+    tool = _hour()
+    tool.harness.apply(training())
+    tool.harness.run_for(timedelta(minutes=15))
+    assert tool.run("explain", "default/training").stdout.endswith(NOTHING)
+    [label_node] = [
+        one for one in tool.json("explain", "default/training")["steps"] if one["triggeredBySweep"]
+    ]
+    assert (label_node["step"], label_node["actions"]) == ("label_node", [])
 
 
 def test_without_the_log_it_says_that_it_does_not_know_whether_steps_run(busy_tool: Tool) -> None:

@@ -525,6 +525,18 @@ def test_a_slice_is_followed_from_candidate_to_candidate() -> None:
     group = tool.json("explain", f"default/{NAME}")
     assert group["class"] == {"name": "v6e", "candidate": at}
     assert any(f"TPUSliceClass v6e, at the candidate {at}" in text for text in group["summary"])
+    timeline = tool.json("timeline", f"default/{NAME}")
+    waits = [one for one in timeline["spans"] if one["kind"] == "Ready"]
+    assert [(one["what"], one["why"]) for one in waits][:4] == [
+        ("Requested", "no candidate was asked yet"),
+        (f"{PROJECT}:{FULL}/STANDARD", "refuses (Waited)"),
+        (f"{PROJECT}:{RESERVED}/RESERVATION_BOUND/small", "refuses (ReservationFull)"),
+        (at, "asked"),
+    ]
+    assert timeline["since"] == waits[0]["begin"].replace("+00:00", "Z")
+    assert [
+        (one["end"], two["begin"]) for one, two in pairwise(waits) if one["end"] != two["begin"]
+    ] == []
     lines = tool.run("timeline", f"default/{NAME}").stdout.splitlines()
     said = [re.split(r"  +|; ", line)[1:4] for line in lines if "  provision_slice  " in line]
     reserved = f"{RESERVED}/RESERVATION_BOUND/small"

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 
 from local.base.http import Request, Response
 from local.cloud.simulation import PROJECT
-from replay import dependencies, text
+from replay import dependencies, output, text
 from replay.dependencies import Choice, open_dependencies
 from replay.publications import describe_absent
 from shared.ports.kubernetes.cluster import Cluster
@@ -205,7 +206,9 @@ def test_get_lists_waiting_pods_and_classes(monkeypatch: pytest.MonkeyPatch) -> 
     assert max(map(len, lines)) <= 80
     assert [line.split()[:2] for line in lines] == [
         ["NAMESPACE", "POD"],
+        ["WAITS"],
         ["default", name],
+        ["10s"],
         ["The", "zone"],
         [],
         ["CLASS", "DEFAULT"],
@@ -295,16 +298,19 @@ def test_only_the_nodes_of_node_pools_of_workloads_are_read() -> None:
 
 
 @pytest.mark.parametrize(
-    "is_checkout, shown",
+    "is_checkout, owner, shown",
     [
-        (True, "docs/a.md#b"),
-        (False, f"https://github.com/OWNER/tpu-functions/blob/v{VERSION}/docs/a.md#b"),
+        (True, "Acme", "docs/a.md#b"),
+        (False, "OWNER", "docs/a.md#b"),
+        (False, "Acme", f"https://github.com/Acme/tpu-functions/blob/v{VERSION}/docs/a.md#b"),
     ],
-    ids=["checkout", "elsewhere"],
+    ids=["checkout", "built from a checkout", "of a release"],
 )
 def test_a_page_is_an_address_where_there_are_no_pages(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_checkout: bool, shown: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_checkout: bool, owner: str, shown: str
 ) -> None:
+    repository = text.REPOSITORY.replace("OWNER", owner)
+    monkeypatch.setattr(text, "REPOSITORY", repository)
     monkeypatch.setattr(text, "__file__", str(tmp_path / "replay" / "text.py"))
     if is_checkout:
         (tmp_path / "docs").mkdir()
@@ -500,3 +506,89 @@ def test_context_and_namespace_are_those_of_the_kubeconfig(tmp_path: Path) -> No
     absent = open_dependencies(Choice(kubeconfig=str(config), project="p", context="three"))
     with pytest.raises(Exception, match="name three"):
         absent.open_cluster().get_cluster_id()
+
+
+SHORT, OTHER = ("a", "True", "-"), ("bc", "False", "Job d")
+LONG = ("a-very-long-name-of-a-slice", "False", "Pod 0 of b")
+TABLES: dict[str, tuple[list[tuple[str, ...]], str]] = {
+    "all fit": (
+        [SHORT, OTHER],
+        """
+NAME   READY   FOR
+a      True    -
+bc     False   Job d
+""",
+    ),
+    "a wide row among others": (
+        [SHORT, LONG, OTHER],
+        """
+NAME   READY   FOR
+a      True    -
+a-very-long-name-of-a-slice   False
+               Pod 0 of b
+bc     False   Job d
+""",
+    ),
+    "most are wide": (
+        [LONG, SHORT, LONG],
+        """
+NAME                          READY
+    FOR
+a-very-long-name-of-a-slice   False
+    Pod 0 of b
+a                             True
+    -
+a-very-long-name-of-a-slice   False
+    Pod 0 of b
+""",
+    ),
+    "a cell is wider than the terminal": (
+        [("y" * 50, "True", "-")],
+        f"""
+NAME
+    READY   FOR
+{"y" * 50}
+    True    -
+""",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", TABLES)
+def test_a_row_that_is_too_wide_leaves_the_others_a_table(
+    case: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows, expected = TABLES[case]
+    monkeypatch.setenv("COLUMNS", "40")
+    output.print_rows(("NAME", "READY", "FOR"), [(row, ()) for row in rows])
+    assert f"\n{capsys.readouterr().out}" == expected
+
+
+def test_a_command_that_says_nothing_for_seconds_says_that_it_runs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(output, "LATE_S", 0)
+    with output.announce_late():
+        assert output._late is not None
+        output._late.join()
+    assert capsys.readouterr() == ("", f"{output.LATE}\n")
+
+
+@pytest.mark.parametrize(
+    "speak",
+    [
+        partial(output.say, "a"),
+        partial(output.print_paragraph, "a"),
+        partial(output.print_json, {}),
+        partial(output.print_rows, ("A",), [(("b",), ())]),
+    ],
+    ids=["note", "paragraph", "JSON", "table"],
+)
+def test_a_command_that_has_said_something_does_not_say_that_it_runs(
+    speak: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(output, "LATE_S", 3600)
+    with output.announce_late():
+        speak()
+        assert output._late is not None
+        assert output._late.finished.is_set()

@@ -15,6 +15,8 @@ from urllib.request import urlopen
 
 import pytest
 
+from replay.output import LATE
+
 pytestmark = pytest.mark.processes
 ROOT = Path(__file__).parents[4]
 
@@ -82,7 +84,7 @@ def test_it_prints_its_address_serves_until_ctrl_c_and_keeps_its_cluster(tmp_pat
         process.send_signal(signal.SIGINT)
         stdout, stderr = process.communicate()
     assert (process.returncode, stdout) == (130, "")
-    assert stderr == "The page is served until Ctrl-C.\n"
+    assert stderr.replace(f"{LATE}\n", "") == "The page is served until Ctrl-C.\n"
 
 
 def test_a_port_that_is_in_use_is_an_error_with_what_to_do(tmp_path: Path) -> None:
