@@ -197,6 +197,8 @@ TABLE: tuple[ResourceRow, ...] = (
     ResourceRow(_CREATE, (_S.CREATING, _S.DELETING), (_P.ABSENT,), _HAS_ERROR, (),
         _S.FAILED, _A.REPORT, "The insert failed.", _F.OPERATION),
 
+    ResourceRow(_CREATE, (_S.READY,), (_P.ABSENT,), ANY_OPERATION, (_G.PAUSED,),
+        _S.PENDING, _A.NOTHING, "It is gone. A paused group inserts nothing."),
     ResourceRow(_CREATE, ANY_STATE, _NOT_SEEN, ANY_OPERATION, (_G.PAUSED,),
         _SAME, _A.NOTHING, "A paused group inserts nothing."),
     ResourceRow(_CREATE, ANY_STATE, _NOT_SEEN, ANY_OPERATION, (_G.BLOCKED,),

@@ -84,3 +84,23 @@ def test_nothing_is_inserted_for_a_group_that_is_paused_at_once(
     monkeypatch.setattr(lifecycle, "make_observation", ignore_pause)
     with pytest.raises(Violation, match="of one, which is paused"):
         story()
+
+
+def test_a_paused_group_whose_mig_is_deleted_says_that_it_is_paused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As the machine has found a status whose MIG stayed Ready."""
+
+    def story() -> None:
+        state = Machine()
+        group_0 = state.create_first(shape="two hosts")
+        state.remove_finalizer(group=group_0)  # until it is back, the MIG is created
+        state.pause(group=group_0)
+        state.delete_mig(group=group_0)
+        state.teardown()
+
+    story()
+    rows = [row for row in lifecycle.TABLE if "It is gone." not in row.because]
+    monkeypatch.setattr(lifecycle, "TABLE", tuple(rows))
+    with pytest.raises(Violation, match="not paused within"):
+        story()

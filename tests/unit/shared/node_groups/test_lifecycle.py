@@ -97,6 +97,9 @@ VIOLATIONS: dict[str, Callable[[Situation, ResourceRow], bool]] = {
     "Ready without a read": lambda now, row: (
         row.next is State.READY and now[1] is not Presence.OURS
     ),
+    "still Ready although it does not exist": lambda now, row: (
+        now[:2] == (State.READY, Presence.ABSENT) and row.next in (None, State.READY)
+    ),
     "Failed without an error": lambda _, row: row.next is State.FAILED and row.failure is None,
     "an operation's error without such an error": lambda now, row: (
         row.failure is FailureKind.OPERATION and now[2] not in HAS_ERROR
