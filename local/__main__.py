@@ -134,7 +134,8 @@ Compute Engine  {url}  (simulated)
 Pub/Sub         {supervisor.pubsub_address}
 Cloud Logging   {supervisor.logging_address}
 Logs            {supervisor.log}
-Live page       {supervisor.page_url}
+Live page, for a browser:
+{supervisor.page_url}
 
 For another terminal:
 

@@ -43,7 +43,7 @@ def _(observed: ObservedResources) -> Iterator[str]:
     yield from _describe_found(observed.found, observed.operations)
     errors = [error for member in observed.members for error in member.errors]
     if observed.members:
-        yield f"{len(observed.members)} VMs of the MIG listed{_describe_errors(errors)}"
+        yield f"{count(len(observed.members), 'VM')} of the MIG listed{_describe_errors(errors)}"
     if observed.may_repeat_insert:
         yield "an earlier delivery of the message was interrupted"
 
@@ -169,7 +169,7 @@ def _describe_found(
 
 
 def _describe_mig(mig: Mig) -> str:
-    parts = [f"{mig.target_size} VMs wanted"]
+    parts = [f"{count(mig.target_size, 'VM')} wanted"]
     parts += [f"{mig.creating} being created"] if mig.creating else []
     parts += [f"{mig.recreating} being repaired"] if mig.recreating else []
     parts += ["bulk operation in progress"] if mig.is_bulk_in_progress else []

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from shared.base.fields import count
 from shared.base.reasons import REASONS, Reason, find_advice
 from shared.node_groups.node_group import InstanceConfig, NodeGroup
 from shared.node_groups.resources import Found, machine_of
@@ -139,8 +140,8 @@ class CreationReport:
                 text = f"{subject}: {error.message} ({error.code}). {REASONS[reason]}"
                 return False, reason, _with_field(group, reason, text)
         if found.is_bulk_in_progress or (found.creating > 0 and known.completed_at is None):
-            count = found.creating or desired
-            return False, Reason.PROVISIONING, f"Waiting for Compute Engine to create {count} VMs"
+            vms = count(found.creating or desired, "VM")
+            return False, Reason.PROVISIONING, f"Waiting for Compute Engine to create {vms}"
         return True, "Ready", _CREATED[MIG]
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from functions.report_leaks.idle import SliceInUse, plan_writes
 from functions.report_leaks.leaks import Leak, render_message, render_names
 from functions.report_leaks.observe import ObservedLeaks
+from shared.base.fields import count
 from shared.base.timestamps import render_time
 from shared.frame.plan import Emit, Plan, Work
 from shared.node_groups.node_group import NodeGroup
@@ -56,7 +57,7 @@ def _report_nodes(nodes: Sequence[str]) -> ReportLeak:
         f"No TPUNodeGroup has the Nodes {render_names(nodes)}. They stay until you delete them, and "
         f"remove their finalizers. {SEE_COMMANDS}"
     )
-    about = f"{len(nodes)} Nodes without a group"
+    about = f"{count(len(nodes), 'Node')} without a group"
     return ReportLeak(NODES_LEFT, about, {"nodes": len(nodes), "note": note})
 
 

@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from shared.base.documents import read_list, read_mapping, read_text
+from shared.base.fields import count
 from shared.base.names import FINALIZER, RESOURCE_NAME_LABEL, find_resource_name
 from shared.base.timestamps import guess_time
 from shared.node_groups import node_group
@@ -122,7 +123,7 @@ def render_names(names: Sequence[str]) -> str:
 
 def render_message(leak: Leak) -> str:
     """The remaining resources in words."""
-    with_vms = f" with {len(leak.vms)} VMs ({render_names(leak.vms)})" if leak.vms else ""
+    with_vms = f" with {count(len(leak.vms), 'VM')} ({render_names(leak.vms)})" if leak.vms else ""
     left = ", ".join(
         f"{_NOUNS[one.service]} {one.name}{with_vms if one.service == MIG_SERVICE else ''}"
         for one in leak.resources

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
+from shared.base.fields import count
 from shared.base.names import FINALIZER, MIGS
 from shared.base.reasons import Reason
 from shared.frame.execution import SECONDS_FOR_OTHER_CALLS
@@ -339,7 +340,7 @@ def _observe_nodes_and_vms(work: GroupWork, observed: ObservedRemains) -> Observ
         return replace(observed, notes=(*observed.notes, str(error)))
     found = [node for node in by_name.values() if node is not None]
     left = len(unlisted) - len(by_name)
-    note = (f"no time to read the Nodes of {left} VMs by name",) if left else ()
+    note = (f"no time to read the Nodes of {count(left, 'VM')} by name",) if left else ()
     return replace(
         observed,
         instances=instances,

@@ -63,6 +63,7 @@ DECISIONS = {
     "AwaitingCreate": "a resource may still appear; it is deleted then",
     "AwaitingDelete": "the rest is still being deleted",
     "DeleteFailed": "the status has the error; the sweep triggers the step again",
+    "Unusable": "chips that are billed, and were not usable since the last such line",
     "Partly": "out of time; a message to the same step continues",
     "NoBootstrap": "these VMs join without a token",
     "TryAgain": "a transient error; Pub/Sub delivers the message again",
@@ -134,6 +135,8 @@ class TimelinePrinter:
         what = f"{_subject(record)}{what}"
         note = f"; {record['note']}" if record.get("note") else ""
         trigger = str(record.get("trigger", "a message")).removeprefix("compute.")
+        if "chip_hours" in record:
+            trigger = f"{record['chip_hours']:g} chip-hours, by the cause: {record.get('cause')}"
         return Line(step, what, f"{trigger}{note}{counts}", is_bad=decision == "Poison")
 
     def _count(self, step: str, record: Mapping[str, Any]) -> str:

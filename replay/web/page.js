@@ -27,6 +27,7 @@ function show(id, ...children) {
 const notices = (texts) => texts.filter(Boolean).map((text) => make("p", { class: "notice" }, text));
 const paragraphs = (texts) => texts.map((text) => make("p", {}, ...(text.startsWith("More: http")
   ? ["More: ", make("a", { href: text.slice(6), target: "_blank", rel: "noreferrer" }, text.slice(6))] : [text])));
+const plural = (number, noun) => number === 1 ? noun : `${noun}s`;
 const time = (text) => `${text.slice(11, 19)} UTC`;
 
 function makeTable(head, rows) {
@@ -79,19 +80,22 @@ function makeButton(words, target) {
 
 function updateSummary({ slices, ready, waiting, chips, idle, cost }) {
   const items = [
-    [`${ready}/${slices}`, "slices Ready", "h-slices", ready < slices],
-    [`${chips[0]}/${chips[1]}`, "chips running", "h-slices"],
+    [`${ready}/${slices}`, `${plural(slices, "slice")} Ready`, "h-slices", ready < slices],
+    [`${chips[0]}/${chips[1]}`, `${plural(chips[1], "chip")} running`, "h-slices"],
     [cost, "an hour", "h-slices"],
-    [idle || null, "chips idle", "h-slices", true],
+    [idle || null, `${plural(idle, "chip")} idle`, "h-slices", true],
     [waiting, "waiting", "h-waiting", waiting],
-    [sections.deadLetters?.length ?? "…", "dead letters", "h-deadLetters", sections.deadLetters?.length],
-    [sections.leaks?.length ?? "…", "leaks", "h-leaks", sections.leaks?.length],
+    ...[["deadLetters", "dead letter"], ["leaks", "leak"]].map(([id, noun]) => {
+      const number = sections[id]?.length, at = sections[`${id}ReadAt`];
+      return [number ?? "…", `${plural(number, noun)}${at ? ` at ${at.slice(11, 16)} UTC` : ""}`, `h-${id}`, number];
+    }),
   ];
   items.forEach(([number, words, target, isOpen], at) => {
     const place = find("summary"), one = place.children[at] ?? place.appendChild(make("li", {}, makeButton(words, target)));
     one.hidden = number === null;
     one.firstChild.toggleAttribute("data-open", Boolean(isOpen));
     one.querySelector("b").textContent = number;
+    one.firstChild.lastChild.textContent = ` ${words}`;
   });
   const open = slices - ready, name = view ? find("title").textContent : open ? `▲ ${open} not Ready` : "";
   document.title = [name, "TPU slices", sections.context].filter(Boolean).join(" · ");
@@ -116,7 +120,8 @@ function updateErrors() {
   const { clusterError, viewError, lifeError, timelineError } = sections, shown = [];
   if (lostSince) shown.push(`No connection to the tool since ${lostSince}. The page connects again by itself; if the tool has ended, start it again and open the address that it prints.`);
   if (clusterError) shown.push(`The cluster has not been read since ${time(clusterError.since)}; what is shown is older. ${clusterError.words}`);
-  if (viewError) shown.push(`This has not been read since ${time(viewError.since)}. ${viewError.words}`);
+  const isShown = sections.life || sections.pod;
+  if (viewError) shown.push(isShown ? `This has not been read since ${time(viewError.since)}. ${viewError.words}` : `It cannot be read: ${viewError.words}`);
   if (timelineError) shown.push(`The timeline cannot be read: ${timelineError}`);
   const ofLists = LISTS.map((id) => sections[id]?.rows.length && sections[id].error); // without rows, it is in their place
   show("errors", ...notices([...shown, lifeError, ...ofLists]));
@@ -127,9 +132,11 @@ const makeCells = (head, rows) => rows.length
   ? [makeTable(head, rows.map((cells) => makeRow({ cells: cells.slice(0, -1), words: cells.at(-1), column: 0 }, head)))] : [];
 
 function updateView() {
-  const { life, pod, timeline, viewError } = sections;
+  const { life, pod, timeline, viewError, timelineError } = sections;
   if (life === null || (viewError && !life && !pod)) {
-    show("summaryOf");
+    const isEmpty = viewError || (timelineError && !timeline);
+    show("summaryOf", ...(isEmpty ? [make("p", {}, "There is nothing to show at this address. ",
+      make("a", { href: "#/" }, "The first page"), " lists all slices, and the Pods that wait (Esc).")] : []));
     show("table");
   } else if (life) {
     show("summaryOf", ...paragraphs(life.summary));
@@ -156,7 +163,7 @@ function updateLines({ from, lines: added }) {
 function replaceLines(from, added) {
   const isAtEnd = innerHeight + scrollY >= document.body.scrollHeight - 40 && lines.length > 0;
   lines.splice(from, Infinity, ...added);
-  find("number").textContent = `${lines.length} lines`;
+  find("number").textContent = `${lines.length} ${plural(lines.length, "line")}`;
   const place = find("lines"), first = Math.floor(from / CHUNK);
   while (place.children.length > first) place.lastChild.remove();
   const mine = view;
@@ -180,7 +187,7 @@ function update(changes) {
   if (changes.context) find("context").textContent = changes.context;
   if (sections.summary) updateSummary(sections.summary);
   if (Object.keys(changes).some((key) => /^(deadLetters|leaks)/.test(key))) updateRest();
-  if ("life" in changes || changes.pod || changes.timeline || changes.viewError) updateView();
+  if (["life", "pod", "timeline", "viewError", "timelineError"].some((key) => key in changes)) updateView();
   if (changes.legend) find("legend").innerHTML = changes.legend;
   if (changes.chart) find("chart").innerHTML = changes.chart;
   if (changes.lines) updateLines(changes.lines);

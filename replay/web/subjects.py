@@ -54,8 +54,8 @@ class PageSubjects:
         self._opened = self._deps.now()
 
     def open(self, name: str) -> PageSubject | None:
-        """The subject of a name: one of `ALWAYS`, slice/NAMESPACE/NAME or pod/NAMESPACE/NAME. Of another
-        name it has an error; of an empty one, there is none."""
+        """The subject of a name: one of `ALWAYS`, slice/NAMESPACE/NAME, also without slice/, or
+        pod/NAMESPACE/NAME. Of another name it has an error; of an empty one, there is none."""
         if name == OVERVIEW:
             return PageSubject(self._read_overview, OVERVIEW_S, "clusterError")
         if name == DEAD_LETTERS:
@@ -63,6 +63,8 @@ class PageSubjects:
         if name == LEAKS:
             return PageSubject(self._read_leaks, REST_S, "leaksError")
         kind, _, key = name.partition("/")
+        if kind not in ("slice", "pod") and "/" not in key:  # as in kubectl tng explain
+            kind, key = "slice", name
         namespace, _, own = key.partition("/")
         is_valid = is_dns_label(namespace) and is_dns_subdomain(own)
         if kind == "slice" and is_valid:

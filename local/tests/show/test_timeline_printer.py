@@ -98,6 +98,18 @@ def audit(method: str, *, first: bool = False, last: bool = False, error: str = 
             id="a line about one of several objects, without time and calls",
         ),
         pytest.param(
+            SubprocessLine(
+                "label_node",
+                json.dumps({"decision": "Unusable", "group": "default/a", "cause": "start", "chip_hours": 0.0028}),
+            ),
+            Line(
+                "label_node",
+                "a  Unusable: chips that are billed, and were not usable since the last such line",
+                "0.0028 chip-hours, by the cause: start",
+            ),
+            id="a line about chips",
+        ),
+        pytest.param(
             SubprocessLine("sweep", '{"decision": "Novel", "calls": null, "milliseconds": 3}'),
             Line("sweep", "Novel", "a message; 0 GCE and 0 Kubernetes calls, 3 ms"),
             id="an invocation without calls",

@@ -302,7 +302,7 @@ UNPROVED: dict[str, tuple[dict[str, Any], list[str], list[str], tuple[str, ...]]
         {"list_nodes": [node()], "list_instances": MEMBERS, "find_nodes": lambda _: {}},
         [VM],
         [VM, OTHER],
-        ("the Nodes of 1 VMs by name",),
+        ("the Nodes of 1 VM by name",),
     ),
     "the VMs cannot be listed": ({"list_nodes": [node()], "list_instances": FORBIDDEN}, [VM], [], (str(FORBIDDEN),)),
     "there is no time to list the VMs": ({"list_nodes": [node()], "list_instances": SLOW}, [VM], [], (str(SLOW),)),

@@ -302,7 +302,7 @@ def test_what_is_focused_or_read_out_stays_when_something_else_changes(
     scripted.sections[OVERVIEW]["readAt"] = "2026-01-01T10:00:03Z"
     wait_for_text(tab, "Preempted")
     wait_for_text(tab, "10:00:03")
-    assert text_of(tab, "#summary li").split() == ["0/1", "slices", "Ready"]
+    assert text_of(tab, "#summary li").split() == ["0/1", "slice", "Ready"]
     assert tab.evaluate("document.activeElement.kept")
     assert tab.evaluate("changed") == []
 
@@ -310,8 +310,14 @@ def test_what_is_focused_or_read_out_stays_when_something_else_changes(
 def test_a_view_that_cannot_be_read_is_not_said_to_be_read(scripted: Scripted, tab: Tab) -> None:
     scripted.error = ReplayError("'x' names nothing")
     tab.evaluate("location.hash = '#/x'")
-    wait_for_text(tab, "This has not been read since 10:00:00 UTC. 'x' names nothing")
+    wait_for_text(tab, "It cannot be read: 'x' names nothing")
     assert "Reading" not in text_of(tab, "#view")
+    assert text_of(tab, "#summaryOf") == (
+        "There is nothing to show at this address. The first page lists all slices, and the Pods that "
+        "wait (Esc)."
+    )
+    tab.evaluate("document.querySelector('#summaryOf a').click()")
+    tab.wait_for("document.querySelector('#overview').checkVisibility()")
 
 
 def test_each_of_dead_letters_and_leaks_has_its_time_and_its_error(
@@ -323,6 +329,9 @@ def test_each_of_dead_letters_and_leaks_has_its_time_and_its_error(
     }
     scripted.sections[LEAKS] = {"leaks": [], "leaksUnseen": "1 slice more may be leaked."}
     wait_for_text(tab, "Dead letters read at 09:00:00 UTC, every 5 minutes")
+    assert " ".join(text_of(tab, "#summary").split()).endswith(
+        "0 dead letters at 09:00 UTC 0 leaks"
+    )
     wait_for_text(tab, "There are no dead letters.")
     wait_for_text(tab, "1 slice more may be leaked.")
     assert "No leaked slice" not in tab.see()

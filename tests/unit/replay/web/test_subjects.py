@@ -248,6 +248,14 @@ def test_other_names_are_an_error(tool: Tool, name: str) -> None:
         read(open_subjects(tool).open(name))
 
 
+def test_a_slice_is_also_named_without_its_kind(ready_tool: Tool) -> None:
+    subjects = open_subjects(ready_tool)
+    assert (
+        read(subjects.open(SLICE.removeprefix("slice/")))["life"]
+        == read(subjects.open(SLICE))["life"]
+    )
+
+
 def test_no_name_has_no_subject(tool: Tool) -> None:
     assert open_subjects(tool).open("") is None
 
