@@ -239,8 +239,8 @@ def is_unschedulable(status: Document) -> bool:
 
 def is_held(pod: Document) -> bool:
     """Whether the scheduler has not tried a Pod of a gang. It holds the Pods of a gang that is not
-    complete before its queue, and writes no condition then (seen with kube-scheduler 1.36.3). A Pod that
-    it is just about to try looks the same."""
+    complete before its queue, and writes no condition then (seen with kube-scheduler 1.36.3 and 1.37.2).
+    A Pod that it is just about to try looks the same."""
     spec, status = read_mapping(pod, "spec"), read_mapping(pod, "status")
     return (
         bool(read_mapping(spec, "schedulingGroup"))
