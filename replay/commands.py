@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from replay.completion import KINDS, complete_groups
+from replay.completion import complete_groups, find_kind
 from replay.dependencies import Choice, Dependencies
 from replay.errors import ReplayError, in_plain_words
 from replay.output import Format, print_sent, say
@@ -97,8 +97,8 @@ def parse_target(ctx: typer.Context, text: str, *others: str) -> tuple[str, str,
     """The namespace, name and kind of an object; the namespace is empty if neither a word nor an option
     gives it. ``others``: the kinds beside TPUNodeGroups. Raises `typer.BadParameter`."""
     first, slash, name = text.rpartition("/")
-    kind, chosen = KINDS.get(first, KIND), ctx.meta.get("namespace", "")
-    namespace = chosen if first in KINDS or not slash else first
+    found, chosen = find_kind(first), ctx.meta.get("namespace", "")
+    kind, namespace = found or KIND, chosen if found or not slash else first
     if kind not in (KIND, *others):
         problem = f"{text!r} must be a TPUNodeGroup: `kubectl tng explain {text}` names its slices"
         raise typer.BadParameter(problem, param_hint=NAME)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from replay.text import printable
-from shared.base.names import GROUP, JOBSET_KIND, KIND, PLURAL
+from shared.base.names import JOBSET_KIND, KIND
 from shared.triggers.message import REQUEST_KIND
 
 COMPLETER = "kubectl_complete-tng"
@@ -16,23 +16,22 @@ COMPLETER = "kubectl_complete-tng"
 PROGRAM = "kubectl-tng"
 VARIABLE = "_KUBECTL_TNG_COMPLETE"
 """Set by a shell that completes `PROGRAM`."""
+_KINDS = {KIND: "tng", JOBSET_KIND: "", "Pod": "po", "Job": "", "Deployment": "deploy"}
+_KINDS |= {"StatefulSet": "sts", "ReplicaSet": "rs", "LeaderWorkerSet": "lws"}
+_KINDS |= {REQUEST_KIND: "provreq"}
 KINDS = {
-    **dict.fromkeys(("tng", KIND.lower(), PLURAL, f"{PLURAL}.{GROUP}"), KIND),
-    **dict.fromkeys(("jobset", "jobsets", "jobsets.jobset.x-k8s.io"), JOBSET_KIND),
-    **dict.fromkeys(("pod", "pods", "po"), "Pod"),
-    **dict.fromkeys(("job", "jobs", "jobs.batch"), "Job"),
-    **dict.fromkeys(("deployment", "deployments", "deploy", "deployments.apps"), "Deployment"),
-    **dict.fromkeys(("statefulset", "statefulsets", "sts", "statefulsets.apps"), "StatefulSet"),
-    **dict.fromkeys(("replicaset", "replicasets", "rs", "replicasets.apps"), "ReplicaSet"),
-    **dict.fromkeys(("leaderworkerset", "leaderworkersets", "lws"), "LeaderWorkerSet"),
-    **dict.fromkeys(("provisioningrequest", "provisioningrequests", "provreq"), REQUEST_KIND),
+    word: kind
+    for kind, short in _KINDS.items()
+    for word in (kind.lower(), f"{kind.lower()}s", short)
+    if word
 }
-"""The words before a slash that name a kind, as kubectl accepts them."""
+"""The words before a slash that name a kind, as kubectl accepts them. It also accepts and prints them
+with the group behind a dot, which is in no name of a namespace: `find_kind`."""
 
 
-def find_first_words() -> list[str]:
-    """A word for each kind."""
-    return list({kind: word for word, kind in reversed(KINDS.items())}.values())[::-1]
+def find_kind(word: str) -> str | None:
+    """The kind that a word before a slash names, if it names one."""
+    return KINDS.get(word.partition(".")[0])
 
 
 _NO_FILES = ":4"
@@ -46,15 +45,15 @@ def complete_groups(ctx: Any, incomplete: str) -> list[str]:
     from replay.errors import FORESEEN
 
     prefix, slash, _ = incomplete.rpartition("/")
-    is_kind = prefix in KINDS
+    kind = find_kind(prefix)
     try:
         cluster, namespace = dependencies.open_cluster_only(dependencies.Choice(**ctx.meta))
-        if slash and not is_kind:
+        if slash and not kind:
             namespace = prefix
-        if KINDS.get(prefix, KIND) == KIND:
+        if kind in (None, KIND):
             listed = cluster.list_groups(namespace)
         else:
-            listed = cluster.list_owners(KINDS[prefix], namespace)
+            listed = cluster.list_owners(kind, namespace)
         names = [printable(f"{prefix}{slash}{one['metadata']['name']}") for one in listed]
     except FORESEEN:  # a shell that completes has no place for an error
         return []

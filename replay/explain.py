@@ -217,9 +217,7 @@ def _explain_group_step(
         is_triggered,
         plan.outcome,
         plan.note,
-        tuple(
-            _describe_actions(step.name, plan, status.render(known), _find_served(observed, now))
-        ),
+        tuple(_describe_actions(step.name, plan, known, _find_served(observed, now))),
         missed=tuple(_list_missed(step.name, plan, known, observed)),
         ready=None if is_same or not (before or is_triggered) else after,
     )
@@ -236,29 +234,31 @@ def _find_served(observed: Any, now: datetime) -> Collection[str]:
 
 
 def _describe_actions(
-    step: str, plan: Plan, written: Mapping[str, Any], served: Collection[str]
+    step: str, plan: Plan, known: Status, served: Collection[str]
 ) -> Iterator[str]:
     """The actions that change something. What another step is triggered to do is in its own answer."""
+    written = status.render(known)
     for action in plan.list_actions():
-        vms = {getattr(action, "vm", ""), *_list_vms(action)} - {""}
-        if isinstance(action, Send | RevokeToken) and vms and vms.issubset(served):
+        if (vms := {*_list_vms(action)}) and vms.issubset(served):
             continue
         if isinstance(action, WriteStatus):
             before, written = written, status.render(action.status)
             if changes := ", ".join(_list_changes(before, written)):
                 yield f"update the status: {changes}"
         elif action.step == step if isinstance(action, Send) else not isinstance(action, Emit):
-            yield _describe(action, served)
+            yield _describe(action)
 
 
 def _list_vms(action: Action) -> list[str]:
-    """The VMs that inject_token's message to itself names."""
+    """The VMs whose tokens are revoked, or that inject_token's message to itself names."""
+    if isinstance(action, RevokeToken):
+        return [action.vm]
     return [vm for one in (action.messages if isinstance(action, Send) else ()) for vm in one.vms]
 
 
-def _describe(action: Action, served: Collection[str] = ()) -> str:
-    """An action; inject_token's message to itself by the VMs without a token."""
-    vms = [name for name in _list_vms(action) if name not in served]
+def _describe(action: Action) -> str:
+    """An action; inject_token's message to itself by the VMs that it names."""
+    vms = _list_vms(action) if isinstance(action, Send) else []
     return f"inject tokens into {join_names(vms)}" if vms else action.describe()
 
 

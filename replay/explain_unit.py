@@ -135,11 +135,7 @@ def _explain_pods(
     deps: Dependencies, kind: UnitKind, namespace: str, name: str
 ) -> Iterator[StepExplanation]:
     """What provision_slice would do for each Pod of this owner that waits."""
-    step, now, any_unit = (
-        provision_slice.STEP.name,
-        deps.now(),
-        Unit(kind.name, namespace, name, ""),
-    )
+    step, now, own = provision_slice.STEP.name, deps.now(), Unit(kind.name, namespace, name, "")
     try:
         pods = deps.open_cluster().list_pending_pods(namespace, with_all=not kind.is_always_on)
         leaders = waiting.find_leaders(pods)
@@ -148,13 +144,12 @@ def _explain_pods(
         return
     for leader in leaders:
         pod, unit = leader.demand.raw, leader.kind.find_unit(leader.demand)
-        is_own = unit.owner_key == any_unit.owner_key if unit else kind.names_unit(pod, any_unit)
-        if is_own:
+        if unit.owner_key == own.owner_key if unit else kind.names_unit(pod, own):
             found = _explain_found(deps, pod)
             outcome = "NotWaiting" if waiting.may_be_tried(leader, now) else "KindOff"
-            about = leader.demand.name
+            words = outcome, found.cause.rstrip(".")
             yield from found.steps or (
-                StepExplanation(step, False, outcome, found.cause.rstrip("."), about=about),
+                StepExplanation(step, False, *words, about=leader.demand.name),
             )
 
 

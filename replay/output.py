@@ -9,9 +9,7 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from enum import StrEnum
-from threading import Timer
 from typing import TYPE_CHECKING, Any, TextIO
 
 from replay.text import find_time_of, printable, render_age
@@ -36,29 +34,6 @@ _STYLES = {"True": 32, "False": 31, "Unknown": 33}
 """ANSI codes: green, red, yellow."""
 _BREAKS = re.compile("(?<=[/,])")
 MAX_EVENTS = 5
-LATE, LATE_S = "Still reading; the answer follows.", 2.5
-"""What a command says if it says nothing for so long."""
-
-
-_late: Timer | None = None
-
-
-@contextmanager
-def announce_late() -> Iterator[None]:
-    """Say on stderr that the command runs, unless it says something in its first `LATE_S`."""
-    global _late
-    _late = Timer(LATE_S, print, (LATE,), {"file": sys.stderr, "flush": True})
-    _late.daemon = True
-    _late.start()
-    try:
-        yield
-    finally:
-        _late.cancel()
-
-
-def _is_heard() -> None:
-    if _late is not None:
-        _late.cancel()
 
 
 class Format(StrEnum):
@@ -195,7 +170,6 @@ def print_paragraph(
     """Text that is wrapped to the terminal; where there is none, one line. Empty text is nothing."""
     if not text:
         return
-    _is_heard()
     wrapper = _Wrapper(
         find_width(),
         initial_indent=printable(indent if first is None else first),
@@ -215,7 +189,6 @@ def find_width() -> int:
 
 def say(text: str) -> None:
     """Print a message to the user on stderr, on one line, in the place of a progress line."""
-    _is_heard()
     show_progress("")
     print(printable(text), file=sys.stderr)
 
@@ -230,7 +203,6 @@ def show_progress(what: str) -> None:
     """How far a command is, on one line of a terminal, in the place of what it showed before. Empty: the
     line is empty again."""
     if sys.stderr.isatty():
-        _is_heard()
         most = shutil.get_terminal_size().columns - len(" ...") - 1
         line = f"{printable(what)[:most]} ..." if what else ""
         print(f"\r\x1b[K{line}\r", end="", file=sys.stderr, flush=True)
@@ -238,7 +210,6 @@ def show_progress(what: str) -> None:
 
 def print_json(document: Any) -> None:
     """A JSON document, indented."""
-    _is_heard()
     text = json.dumps(document, indent=2, ensure_ascii=False)
     text = text.encode("utf-8", "replace").decode()  # a log may hold half a surrogate pair
     # JSON itself escapes only some of the characters that control a terminal.
@@ -260,13 +231,10 @@ def print_rows(
         for column, (cell, (start, is_next)) in enumerate(zip(cells, starts, strict=True)):
             at = max(start, used + len(_GAP)) if used else start
             if is_next or (used and at + len(cell) > find_width()):
-                line, used = f"{line}\n", 0
-                rest = sum(map(len, cells[column:])) + len(_GAP) * (len(cells) - column - 1)
+                line, used, rest = f"{line}\n", 0, len(_GAP.join(cells[column:]))
                 at = max(len(INDENT), min(start, find_width() - rest))
-            style = _BOLD if number == 0 else _STYLES.get(cell)
-            line += f"{' ' * (at - used)}{_paint(cell, style)}"
-            used = at + len(cell)
-        _is_heard()
+            painted = _paint(cell, _BOLD if number == 0 else _STYLES.get(cell))
+            line, used = f"{line}{' ' * (at - used)}{painted}", at + len(cell)
         print(line)
         for text in details:
             is_item = text.startswith("- ")

@@ -6,7 +6,7 @@ from datetime import datetime
 from difflib import get_close_matches
 from typing import Any
 
-from replay.completion import find_first_words
+from replay.completion import KINDS
 from replay.dependencies import Dependencies
 from replay.errors import ReplayError
 from replay.text import MAX_NAMES
@@ -44,7 +44,7 @@ def get_group(deps: Dependencies, namespace: str, name: str) -> AnyGroup:
         known = [one["metadata"] for one in cluster.list_groups()]
         words = describe_absent("TPUNodeGroup", namespace or deps.namespace, name, known)
         if namespace not in ("", deps.namespace, *(one["namespace"] for one in known)):
-            kinds = ", ".join(find_first_words())
+            kinds = ", ".join(map(str.lower, dict.fromkeys(KINDS.values())))
             words += f". If {namespace} is a kind: those that can be named are {kinds}"
         raise ReplayError(words)
     return node_group.parse(raw, cluster.get_cluster_id())

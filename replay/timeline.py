@@ -22,7 +22,7 @@ from shared.triggers import routes
 
 READY, COMPUTE, VM, STEP = "Ready", "Compute Engine", "VM", "step"
 """Kinds of lanes, in the order in which they are shown."""
-RUNNING, CREATING = "running", "Creating"
+RUNNING = "running"
 _OPERATION = re.compile(r"^(?:v1\.|beta\.|alpha\.)?compute\.(?P<noun>\w+)\.(?P<verb>[\w.]+)$")
 _NOUNS = {
     "resourcePolicies": "workload policy",
@@ -200,7 +200,7 @@ class _Reader:
     def read_try(self, at: datetime, decision: str, candidate: str, refusal: str) -> None:
         """A candidate is asked for the slice, or refuses: the slice of each is a TPUNodeGroup of its
         own."""
-        if decision == CREATING:
+        if decision == "Creating":
             self.end_ready(at)
             self.ready = Span(READY, READY, candidate, at, None, "asked", True)
         elif refusal and self.ready is not None and self.ready.what == candidate:

@@ -129,8 +129,8 @@ def build_timeline(
     again = decide_again if request.with_decisions else None
     has_tries = any("candidate" in read_mapping(one, "jsonPayload") for one in own)
     asked_at = requested if has_tries and requested and requested >= since else None
-    found = own, events, request.until, ready, again, asked_at
-    return read_timeline(request.key, name, chips, *found)
+    given = own, events, request.until, ready, again, asked_at
+    return read_timeline(request.key, name, chips, *given)
 
 
 def _find_lives(entries: Sequence[Mapping[str, Any]]) -> dict[str, str]:

@@ -21,7 +21,7 @@ from pathlib import Path
 from local.__main__ import DEFAULT_PORTS
 from local.control_plane import plane
 from local.control_plane.binaries import find
-from replay.output import LATE
+from replay.__main__ import LATE
 from tests.processes.program import Local, running
 from tests.support.harness import ROOT
 

@@ -329,8 +329,8 @@ def test_a_pod_of_any_kind_is_explained(case: str, monkeypatch: pytest.MonkeyPat
 
 OWNERS: dict[str, tuple[dict[str, Any], str, Unit]] = {
     "jobset/train": (jobset_objects.small_jobset(), "JobSet default/train has not ended", Unit("JobSet", "default", "train", "train-workers-0")),
-    "job/train": (objects.job(), "Job default/train has not ended", Unit("Job", "default", "train", "0")),
-    "deploy/serve": (objects.deployment(), "Deployment default/serve exists", Unit("Deployment", "default", "serve", "0")),
+    "job.batch/train": (objects.job(), "Job default/train has not ended", Unit("Job", "default", "train", "0")),
+    "deployment.apps/serve": (objects.deployment(), "Deployment default/serve exists", Unit("Deployment", "default", "serve", "0")),
     "rs/serve": (objects.replica_set(), "ReplicaSet default/serve exists", Unit("ReplicaSet", "default", "serve", "0")),
     "sts/serve": (objects.stateful_set(), "StatefulSet default/serve exists", Unit("StatefulSet", "default", "serve", "0")),
     "lws/serve": (objects.leader_worker_set(), "LeaderWorkerSet default/serve exists", Unit("LeaderWorkerSet", "default", "serve", "0")),
@@ -389,8 +389,8 @@ def test_a_kind_that_cannot_be_explained_is_answered_with_those_that_can() -> No
     result = tool.run("explain", "cronjob/train")
     assert result.stderr == (
         "Error: there is no TPUNodeGroup cronjob/train; `kubectl tng get -A` lists them. If cronjob is a "
-        "kind: those that can be named are tng, jobset, pod, job, deployment, statefulset, replicaset, "
-        "leaderworkerset, provisioningrequest\n"
+        "kind: those that can be named are tpunodegroup, jobset, pod, job, deployment, statefulset, "
+        "replicaset, leaderworkerset, provisioningrequest\n"
     )
     assert "is a kind" not in tool.run("explain", "train", "-n", "cronjob").stderr
 

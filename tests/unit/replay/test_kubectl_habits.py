@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import timedelta
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import pytest
 
 from local.base.http import Request, Response
 from local.cloud.simulation import PROJECT
-from replay import dependencies, output, text
+from replay import __main__, dependencies, output, text
 from replay.dependencies import Choice, open_dependencies
 from replay.publications import describe_absent
 from shared.ports.kubernetes.cluster import Cluster
@@ -46,6 +46,7 @@ def apply(tool: Tool, name: str, namespace: str) -> None:
         ("research/training",),
         ("tng/training", "--namespace", "research"),
         ("tpunodegroup/training", "--namespace=research"),
+        ("tpunodegroup.tpu.google.com/training", "-n", "research"),
         ("research/training", "-n", "research"),
     ],
     ids=" ".join,
@@ -564,31 +565,24 @@ def test_a_row_that_is_too_wide_leaves_the_others_a_table(
     assert f"\n{capsys.readouterr().out}" == expected
 
 
-def test_a_command_that_says_nothing_for_seconds_says_that_it_runs(
+def test_what_reads_for_long_says_so_on_stderr_in_the_place_of_its_progress(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(output, "LATE_S", 0)
-    with output.announce_late():
-        assert output._late is not None
-        output._late.join()
-    assert capsys.readouterr() == ("", f"{output.LATE}\n")
+    __main__._announce_late()
+    assert capsys.readouterr() == ("", f"{__main__.LATE}\n")
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    __main__._announce_late()
+    assert capsys.readouterr() == ("", f"\r\x1b[K{__main__.LATE}\n")
 
 
-@pytest.mark.parametrize(
-    "speak",
-    [
-        partial(output.say, "a"),
-        partial(output.print_paragraph, "a"),
-        partial(output.print_json, {}),
-        partial(output.print_rows, ("A",), [(("b",), ())]),
-    ],
-    ids=["note", "paragraph", "JSON", "table"],
-)
-def test_a_command_that_has_said_something_does_not_say_that_it_runs(
-    speak: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("words", [("-n", "a", "explain", "b"), ("resync", "--all")], ids=" ".join)
+def test_only_a_verb_that_prints_nothing_before_it_has_read_is_late(
+    words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(output, "LATE_S", 3600)
-    with output.announce_late():
-        speak()
-        assert output._late is not None
-        assert output._late.finished.is_set()
+    said = threading.Event()
+    monkeypatch.setattr(__main__, "LATE_S", 0.0)
+    monkeypatch.setattr(__main__, "_announce_late", said.set)
+    monkeypatch.setattr("replay.app.app", lambda **_: "explain" in words and said.wait(60))
+    monkeypatch.setattr("sys.argv", ["kubectl-tng", *words])
+    __main__._run("kubectl tng")
+    assert said.is_set() == ("explain" in words)

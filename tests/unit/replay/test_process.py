@@ -25,7 +25,7 @@ from local.cloud.logging import CloudLogging
 from local.cloud.logging import serve as serve_logging
 from local.pubsub.model import Received, SubscriptionConfig
 from local.pubsub.server import Server, serve
-from replay.output import LATE
+from replay.__main__ import LATE
 from shared.base.timestamps import render_time
 from tests.unit.infra.terraform.log_entries import ENTRIES, EXCESS, find_steps
 from tests.unit.replay.entries import message

@@ -15,7 +15,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from replay.output import LATE
+from replay.__main__ import LATE
 
 pytestmark = pytest.mark.processes
 ROOT = Path(__file__).parents[4]
