@@ -8,6 +8,7 @@ from datetime import datetime
 from shared.base.fields import count
 from shared.base.reasons import REASONS, Reason, find_advice
 from shared.node_groups.node_group import InstanceConfig, NodeGroup
+from shared.node_groups.recovery import describe_gone
 from shared.node_groups.resources import Found, machine_of
 from shared.node_groups.status import (
     CONDITION_OF,
@@ -96,7 +97,7 @@ class CreationReport:
                 return True, "ExternalTemplate", f"Using {own.uri}"
             return True, "Ready", _CREATED[kind]
         if resource.state is State.GONE:
-            text = f"The {noun} {resource.name} is gone. {REASONS[Reason.RESOURCE_LOST]}"
+            text = f"The {noun} {resource.name} is gone. {describe_gone(group, known)}"
             return False, Reason.RESOURCE_LOST, text
         is_begun = resource.state is State.CREATING and resource.operation
         if group.is_paused and not is_begun:

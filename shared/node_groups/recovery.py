@@ -56,8 +56,8 @@ def describe_recovery(group: AnyGroup, known: Status, reason: str) -> str:
     if reason not in VM_LOSSES or since is None or not isinstance(group, NodeGroup):
         return find_advice(reason)
     mig = known.conditions.get(Type.MIG_READY)
-    if mig is not None and mig.reason == Reason.RESOURCE_LOST and not group.workload:
-        return find_advice(Reason.RESOURCE_LOST)
+    if mig is not None and mig.reason == Reason.RESOURCE_LOST:
+        return describe_gone(group, known)
     if reason in RUN_ENDS and not group.workload:
         return find_advice(reason)
     model, lost = known.provisioning_model, f"Lost at {render_time(since)}."
@@ -76,6 +76,14 @@ def describe_recovery(group: AnyGroup, known: Status, reason: str) -> str:
         f"{lost} Compute Engine restarts the VMs of a slice together, except deleted ones. "
         f"{describe_next(group, known, until)}"
     )
+
+
+def describe_gone(group: NodeGroup, known: Status) -> str:
+    """What follows when the MIG of a slice that was complete is gone."""
+    if not group.workload:
+        return find_advice(Reason.RESOURCE_LOST)
+    gone = "The slice was complete and its managed instance group is gone."
+    return f"{gone} {describe_next(group, known)}"
 
 
 def describe_next(group: NodeGroup, known: Status, until: str = "") -> str:

@@ -760,6 +760,33 @@ def test_a_slice_that_lost_a_vm_before_it_was_complete_is_created_again_when_it_
     until_running(harness)
 
 
+def test_a_slice_whose_mig_somebody_deletes_says_that_it_is_created_again_and_is() -> None:
+    harness = new_harness()
+    harness.jobsets.behaviour = RUNS_FOREVER
+    post(harness)
+    until_running(harness)
+    before = uid(harness)
+    (mig,) = helpers.of_kind(harness, "instanceGroupManagers")
+    harness.simulation.gce.faults.act_as_user("DELETE", mig)
+    said = set()
+
+    def is_replaced() -> bool:
+        if harness.group(NAME) is None:
+            return False
+        said.add(helpers.condition_of(harness, name=NAME)[1:])
+        return uid(harness) != before
+
+    until(harness, is_replaced)
+    lost = [message for reason, message in said if reason == "ResourceLost"]
+    assert lost == [
+        f"The managed instance group {mig.rpartition('/')[2]} is gone. The slice was complete and its "
+        "managed instance group is gone. tpu-functions creates it again for JobSet train, as long as "
+        "its Pods need it. The setting jobset_lost_rebuild_minutes can delay this; with 0 the slice "
+        "stays."
+    ]
+    until_running(harness)
+
+
 def test_the_end_of_a_slices_reservation_is_announced_and_the_next_slice_says_what_is_missing() -> (
     None
 ):

@@ -92,7 +92,11 @@ def test_nobody_is_said_to_restore_vms_whose_mig_is_gone(change: dict[str, Any])
     text = describe_recovery(group(change=change), known, Reason.NODE_LOST)
     assert text == REASONS[Reason.RESOURCE_LOST]
     of_workload = describe_recovery(group(change=change, labels=OF_JOBSET), known, Reason.NODE_LOST)
-    assert of_workload.startswith(LOST)
+    assert of_workload == (
+        "The slice was complete and its managed instance group is gone. tpu-functions creates it again "
+        "for JobSet train, as long as its Pods need it. The setting jobset_lost_rebuild_minutes can "
+        "delay this; with 0 the slice stays."
+    )
 
 
 RECREATED = "and creates it again (spec.repair)."
