@@ -21,13 +21,14 @@ from local.kube.kinds import (
     expand_schema,
     with_object_fields,
 )
+from local.kube.scale import REPLICAS_PATH
 from local.kube.schema import Schema
 from local.kube.store import Change, Store
 from local.kube.watch import Watches, end_watches
 from local.kube.writing import Attributes
 
 CRD_RESOURCE = "customresourcedefinitions.apiextensions.k8s.io"
-_STATUS = {"status": ("get", "patch", "update")}
+_VERBS = ("get", "patch", "update")
 CLEANUP_FINALIZER = "customresourcecleanup.apiextensions.k8s.io"
 """The finalizer of a CRD until its objects are deleted."""
 
@@ -46,7 +47,7 @@ def kind_of(crd: Mapping[str, Any]) -> Kind:
         version=version["name"],
         schema=compile_schema(json.dumps(version["schema"]["openAPIV3Schema"])),
         columns=(NAME_COLUMN, *_columns_of(version)),
-        subresources=_STATUS if "status" in version.get("subresources", {}) else {},
+        subresources=_subresources_of(version),
         selectable=tuple(one["jsonPath"][1:] for one in version.get("selectableFields", ())),
         short_names=tuple(names.get("shortNames", ())),
         categories=tuple(names.get("categories", ())),
@@ -65,6 +66,13 @@ def compile_schema(source: str) -> Schema:
     """Compile a CRD's schema with the fields of all objects added; cached by its text."""
     schema: Document = json.loads(source)
     return Schema(with_object_fields(schema))
+
+
+def _subresources_of(version: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+    given = version.get("subresources", {})
+    path = given.get("scale", {}).get("specReplicasPath")
+    served = {"status": "status" in given, "scale": path == REPLICAS_PATH}
+    return {name: _VERBS for name, is_served in served.items() if is_served}
 
 
 def _columns_of(version: Mapping[str, Any]) -> Iterator[Column]:

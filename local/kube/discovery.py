@@ -67,16 +67,13 @@ def _entries(kinds: Iterable[Kind]) -> Iterator[Document]:
         yield {**entry, "verbs": list(kind.verbs), **more}
         for name, verbs in kind.subresources.items():
             path = f"{kind.plural}/{name}"
-            entry = {"name": path, "singularName": "", **shared, **_OTHER_KINDS.get(path, {})}
+            entry = {"name": path, "singularName": "", **shared, **_OTHER_KINDS.get(name, {})}
             yield {**entry, "verbs": list(verbs)}
 
 
 _OTHER_KINDS: dict[str, Document] = {
-    "serviceaccounts/token": {
-        "group": "authentication.k8s.io",
-        "version": "v1",
-        "kind": "TokenRequest",
-    }
+    "token": {"group": "authentication.k8s.io", "version": "v1", "kind": "TokenRequest"},
+    "scale": {"group": "autoscaling", "version": "v1", "kind": "Scale"},
 }
 """The kinds of the subresources that are not of their resource's kind."""
 

@@ -29,6 +29,7 @@ from local.kube.render import View, wants_table
 from local.kube.requests import RequestInfo, is_true
 from local.kube.resources import Resources
 from local.kube.reviews import Reviews
+from local.kube.scale import render_scale, scale
 from local.kube.schema import Schema
 from local.kube.store import Record
 from local.kube.users import User
@@ -82,7 +83,8 @@ class Handlers:
             raise errors.UnknownPath
         if info.verb not in allowed or not _fits(kind, info):
             raise errors.method_not_allowed()
-        return self._verbs[info.verb](ResourceCall(request, info, user, kind))
+        call = ResourceCall(request, info, user, kind)
+        return self._scale(call) if info.subresource == "scale" else self._verbs[info.verb](call)
 
     def _view(self, call: ResourceCall) -> View:
         as_table = wants_table(call.request.headers.get("accept", ""))
@@ -167,19 +169,19 @@ class Handlers:
         document, write = read_object(call.request), read_write(call)
         return self._respond_outcome(call, self._resources.update(write, call.key, document))
 
-    def _patch(self, call: ResourceCall) -> Response:
-        media_type = content_type(call.request)
-        accepted = (JSON_PATCH, MERGE) if call.kind.custom else tuple(_PATCHES)
-        if media_type not in accepted:
-            raise errors.unsupported_media_type(accepted)
-        write = read_write(call)
+    def _scale(self, call: ResourceCall) -> Response:
+        patch = _find_patch(call) if call.info.verb == "patch" else None
         record = self._resources.get(call.kind, call.key)
-        sent = parse_json(call.request.body)
-        if media_type != JSON_PATCH and not isinstance(sent, dict):
-            raise errors.bad_request("the patch must be an object")
-        patched = _PATCHES[media_type](record.copy(), sent, call.kind.schema)
-        if not isinstance(patched, dict):
-            raise errors.unprocessable()
+        if call.info.verb != "get":
+            write, before = read_write(call), render_scale(call.kind, record)
+            wanted = patch(before) if patch is not None else read_object(call.request)
+            record = self._resources.replace(write, record, scale(record, wanted)).record
+        return Response.of_json(render_scale(call.kind, record))
+
+    def _patch(self, call: ResourceCall) -> Response:
+        patch, write = _find_patch(call), read_write(call)
+        record = self._resources.get(call.kind, call.key)
+        patched = patch(record.copy())
         try:
             outcome = self._resources.replace(write, record, patched)
         except errors.Undecodable as error:
@@ -210,6 +212,25 @@ class Handlers:
             self._resources.delete(call.kind, record.key, call.user, options)
         meta = {"resourceVersion": str(self._resources.store.revision)}
         return _respond(self._view(call).page(chosen, meta))
+
+
+def _find_patch(call: ResourceCall) -> Callable[[Document], Document]:
+    """What patches a document as the request says. Raises 415; the function raises 400 and 422."""
+    media_type = content_type(call.request)
+    accepted = (JSON_PATCH, MERGE) if call.kind.custom else tuple(_PATCHES)
+    if media_type not in accepted:
+        raise errors.unsupported_media_type(accepted)
+
+    def patch(document: Document) -> Document:
+        sent = parse_json(call.request.body)
+        if media_type != JSON_PATCH and not isinstance(sent, dict):
+            raise errors.bad_request("the patch must be an object")
+        patched = _PATCHES[media_type](document, sent, call.kind.schema)
+        if not isinstance(patched, dict):
+            raise errors.unprocessable()
+        return patched
+
+    return patch
 
 
 def _respond(body: bytes, status: int = 200) -> Response:

@@ -19,7 +19,12 @@ FOREGROUND = "foregroundDeletion"
 ORPHAN = "orphan"
 _POLICY_FINALIZERS = {"Foreground": FOREGROUND, "Orphan": ORPHAN}
 """The finalizers of the garbage collector, by the propagationPolicy of a delete."""
-_MUTABLE_PARTS = {"status": ("status",), "approval": ("status",), "finalize": ("spec",)}
+_MUTABLE_PARTS = {
+    "status": ("status",),
+    "approval": ("status",),
+    "finalize": ("spec",),
+    "scale": ("spec",),
+}
 """The parts that a write to a subresource may change."""
 
 

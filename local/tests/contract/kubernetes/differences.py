@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from local.tests.contract.kubernetes.cases.deleting import PODS_OF_NODES
+from local.tests.contract.kubernetes.cases.scaling import SCALES
 from local.tests.contract.kubernetes.dialogue import Exchange
 from local.tests.contract.kubernetes.masks import differences, read
 
@@ -50,6 +51,14 @@ _POD_DEFAULTS = (
 
 def _pods(case: str, *at: str) -> tuple[Difference, ...]:
     return _within(case, *(f"{one}.{path}" for one in at for path in _POD_DEFAULTS))
+
+
+_OF_DEPLOYMENT = (
+    *(f"body.spec.{name}" for name in ("progressDeadlineSeconds", "revisionHistoryLimit")),
+    *("body.spec.strategy", "body.spec.template.spec"),
+    *("body.metadata.annotations", "body.status"),
+)
+"""Fields that a real cluster and its controller add to a Deployment."""
 
 
 KNOWN: Mapping[str, tuple[Difference, ...]] = {
@@ -101,6 +110,7 @@ KNOWN: Mapping[str, tuple[Difference, ...]] = {
         *_pods("pods of jobs can be listed by node", "body", "body.items.0"),
         *(one for case in PODS_OF_NODES for one in _pods(case.name, "body")),
         *_pods("pods that are deleted together have the same grace period", "body.items.0"),
+        *(one for case in SCALES for path in _OF_DEPLOYMENT for one in _sometimes(path, case.name)),
         *_pods(
             "a pod on a node exists until its kubelet ends the deletion",
             *(f"body.{number}.object" for number in range(4)),

@@ -24,6 +24,7 @@ from local.tests.contract.kubernetes.cases.joining import BOOTSTRAP_TOKENS, SIGN
 from local.tests.contract.kubernetes.cases.patching import PATCH
 from local.tests.contract.kubernetes.cases.permissions import NODE_PERMISSIONS, PERMISSIONS
 from local.tests.contract.kubernetes.cases.reading import LISTS, SELECTORS, WATCHES
+from local.tests.contract.kubernetes.cases.scaling import SCALES
 from local.tests.contract.kubernetes.cases.writing import CREATE, DRY_RUN, STATUS, UPDATE
 from local.tests.contract.kubernetes.dialogue import Case
 
@@ -33,6 +34,7 @@ CASES: tuple[Case, ...] = (
     *STATUS,
     *DRY_RUN,
     *PATCH,
+    *SCALES,
     *FIELDS,
     *VALIDATION,
     *RULES,

@@ -8,6 +8,7 @@ from typing import Any
 import yaml
 
 from local.tests.contract.kubernetes.cases.objects import widget
+from local.tests.contract.kubernetes.cases.scaling import deployment
 from local.tests.contract.kubernetes.kubectl.terminal import Terminal
 
 Run = Callable[[Terminal], None]
@@ -41,6 +42,14 @@ def apply_creates_then_reports_unchanged_then_configures(kubectl: Terminal) -> N
     dry = kubectl("apply", "--dry-run=server", "-f", "-", stdin=manifest("applied", 5))
     assert "configured (server dry run)" in dry
     assert kubectl("get", "wd", "applied", "-o", "jsonpath={.spec.size}") == "4"
+
+
+def scale_changes_the_replicas(kubectl: Terminal) -> None:
+    serve = {"apiVersion": "apps/v1", "kind": "Deployment", **deployment(0)}
+    kubectl("apply", "-f", "-", stdin=serve)
+    assert "scaled" in kubectl("scale", "deployment", "serve", "--replicas=3")
+    assert kubectl("get", "deployment", "serve", "-o", "jsonpath={.spec.replicas}") == "3"
+    assert "scaled" in kubectl("scale", "deploy/serve", "--current-replicas=3", "--replicas=0")
 
 
 def invalid_manifests_are_rejected(kubectl: Terminal) -> None:
@@ -186,6 +195,7 @@ def pods_can_be_selected_by_phase_node_and_labels(kubectl: Terminal) -> None:
 
 RUNS: tuple[Run, ...] = (
     apply_creates_then_reports_unchanged_then_configures,
+    scale_changes_the_replicas,
     invalid_manifests_are_rejected,
     get_prints_the_definitions_columns,
     describe_shows_an_objects_events,
