@@ -47,6 +47,16 @@ def test_a_rejected_delete_is_reported_even_if_the_creation_failed_for_the_same_
     assert reasons(gone, after, after) == []
 
 
+def test_a_field_without_effect_is_reported_once_when_resources_are_created() -> None:
+    with_minimum = group(change={"minNodeCount": 1})
+    created = status_with_mig(State.CREATING, None, with_minimum)
+    (event,) = changes(with_minimum, Status(), created)
+    text = "spec.minNodeCount is accepted for compatibility and has no effect"
+    assert (event.reason, event.message, event.is_warning) == ("MinNodeCountIgnored", text, True)
+    assert reasons(with_minimum, created, created) == []
+    assert reasons(group(), Status(), created) == []
+
+
 @pytest.mark.parametrize(
     "change", [{}, {"message": "another message"}], ids=["same", "another message"]
 )

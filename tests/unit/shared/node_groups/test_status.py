@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -13,10 +14,18 @@ from shared.node_groups.status import (
     MIG,
     POLICY,
     TEMPLATE,
+    Condition,
     Counts,
+    Pending,
+    Repairs,
     Resource,
+    ResourceError,
+    Retry,
+    State,
     Status,
     Type,
+    Unusable,
+    UnusableCause,
     parse,
     parse_of,
     render,
@@ -41,6 +50,29 @@ def test_the_counts_of_a_new_group_begin_at_zero() -> None:
             "text": "0/2",
         }
     }
+
+
+def test_every_field_of_a_status_is_read_as_it_was_written() -> None:
+    error = ResourceError("QuotaExceeded", "quotaExceeded", "a message", NOW)
+    known = Status(
+        observed_generation=3,
+        completed_at=NOW,
+        machine_type="tpu7x-standard-4t",
+        provisioning_model="SPOT",
+        topology="2x2x2",
+        max_run_s=3600,
+        conditions={Type.READY: Condition("False", "NodeLost", "a message", NOW, 3)},
+        resources={MIG: Resource(RESOURCE, State.CREATING, NOW, "a/uri", "operation-1", error)},
+        counts=Counts(desired=2, running=2, joined=1, ready=1, failed=1),
+        pending=(Pending("vm", "NodeLost", NOW),),
+        repairs=Repairs(2, NOW),
+        retries=(Retry("label_node", "503", NOW),),
+        run_ends=NOW,
+        idle_since=NOW,
+        unusable=Unusable({UnusableCause.START: 60}, UnusableCause.USER, 8, NOW),
+    )
+    assert [one.name for one in fields(Status) if getattr(known, one.name) == one.default] == []
+    assert parse(render(known)) == known
 
 
 def test_an_invalid_time_is_parsed_as_1970() -> None:
