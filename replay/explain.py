@@ -15,6 +15,7 @@ from google.auth.exceptions import GoogleAuthError
 from functions import create_resources, inject_token, label_node, sweep, tear_down
 from functions.inject_token.decide import MIN_LEFT
 from functions.inject_token.observe import ObservedVms
+from functions.label_node.observed_nodes import ObservedNodes
 from replay.cloud_logging import from_functions
 from replay.dependencies import Dependencies
 from replay.errors import in_plain_words
@@ -229,8 +230,10 @@ def _find_served(observed: Any, now: datetime) -> Collection[str]:
     if isinstance(observed, ObservedVms):
         tokens = {vm.instance.name: vm.token for vm in observed.vms}
         return [name for name, one in tokens.items() if one and one.expires - now >= MIN_LEFT]
-    nodes, vms = getattr(observed, "nodes", ()), getattr(observed, "instances", {})
-    return [one.vm for one in nodes if (vm := vms.get(one.vm)) and one.proved_vm_id == vm.id]
+    if isinstance(observed, ObservedNodes):
+        pairs = ((node, observed.instances.get(node.vm)) for node in observed.nodes)
+        return [node.vm for node, vm in pairs if vm is not None and node.proved_vm_id == vm.id]
+    return ()
 
 
 def _describe_actions(

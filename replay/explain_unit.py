@@ -24,7 +24,7 @@ from shared.base.documents import (
 )
 from shared.base.environment import SettingsError
 from shared.base.fields import count
-from shared.base.names import TOPOLOGY_LABEL, TPU_RESOURCE
+from shared.base.names import JOBSET_KIND, TOPOLOGY_LABEL, TPU_RESOURCE
 from shared.base.pods import find_controller
 from shared.frame.plan import Emit, Plan
 from shared.ports.kubernetes.cluster import Cluster
@@ -42,6 +42,9 @@ from shared.triggers.trigger import ObjectTrigger
 
 POD = "pod"
 """The word for a Pod in JSON."""
+_CONTROLLED_BY = {"ReplicaSet": "Deployment", "Job": JOBSET_KIND, "StatefulSet": POD_KIND}
+"""Whose slices those of a kind are, if the object has such a controller: a LeaderWorkerSet's
+StatefulSets have its leader. Users write references, too: those followed form no circle."""
 
 
 @dataclass(frozen=True)
@@ -68,13 +71,13 @@ class UnitExplanation:
 
 
 def explain_owner(name: str, deps: Dependencies, namespace: str, own: str) -> UnitExplanation:
-    """Observe an owner of this kind as both steps would; one that another kind controls as that. Raises
-    `ReplayError` if there is nothing, `CallError`."""
+    """Observe an owner of this kind as both steps would; one that another controls as that
+    (`_CONTROLLED_BY`). Raises `ReplayError` if there is nothing, `CallError`."""
     _check_provider(deps)
     kind, key = get_kind(name), f"{namespace}/{own}"
     owner = deps.open_cluster().find_owner(name, namespace, own)
     above = find_controller(owner["metadata"]) if owner else None
-    if above and str(above.get("kind")) in BY_KIND:
+    if above and above.get("kind") == _CONTROLLED_BY.get(name):
         return BY_KIND[str(above["kind"])](deps, namespace, str(above["name"]))
     answers = (
         *_explain_pods(deps, kind, namespace, own),

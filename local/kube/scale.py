@@ -14,9 +14,10 @@ def render_scale(kind: Kind, record: Record) -> Document:
     """The Scale. A number that is 0 is left out of its spec, as in Kubernetes."""
     document, metadata = record.document, record.metadata
     names = ("name", "namespace", "uid", "creationTimestamp")
-    replicas = document.get("spec", {}).get("replicas", 0)
+    spec: Document = document.get("spec", {})
+    replicas = spec.get("replicas", 0)
     status: Document = {"replicas": document.get("status", {}).get("replicas", 0)}
-    labels = document["spec"].get("selector", {}).get("matchLabels", {})
+    labels = spec.get("selector", {}).get("matchLabels", {})
     if labels and not kind.custom:
         status["selector"] = ",".join(f"{key}={labels[key]}" for key in sorted(labels))
     return {
@@ -42,7 +43,7 @@ def scale(record: Record, wanted: Document) -> Document:
         )
         raise errors.invalid("Scale.autoscaling", record.key[1], [wrong])
     document = record.copy()
-    document["spec"]["replicas"] = replicas
+    document.setdefault("spec", {})["replicas"] = replicas
     version = (wanted.get("metadata") or {}).get("resourceVersion")
     if version:
         document["metadata"]["resourceVersion"] = version

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -129,6 +130,18 @@ def test_explain_writes_nothing(situation: str) -> None:
     assert [call for call in tool.calls if not _is_read(call)] == []
     assert tool.harness.group("training") == before
     assert tool.published == []
+
+
+def test_a_slice_is_explained_at_each_moment_of_its_deletion() -> None:
+    tool = Tool(Harness())
+    _deleting(tool)
+    outcomes = set()
+    while tool.harness.group("training") is not None:
+        result = tool.run("explain", "default/training", "--output", "json")
+        assert result.exit_code == 0, result.output
+        outcomes |= {step["outcome"] for step in json.loads(result.stdout)["steps"]}
+        tool.harness.run_for(timedelta(seconds=3))
+    assert outcomes >= {"Cordoning", "AwaitingDelete", "DeletingRest"}
 
 
 def _is_read(call: str) -> bool:
