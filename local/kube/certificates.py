@@ -50,6 +50,8 @@ class CertificateAuthority:
     def __init__(self, certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> None:
         self._certificate = certificate
         self._key = key
+        self._signed: dict[bytes, x509.Certificate | None] = {}
+        """The client certificates that were shown; ``None`` for one that is not of this CA."""
 
     @classmethod
     def create(cls, now: datetime, name: str = "kubernetes") -> CertificateAuthority:
@@ -140,10 +142,14 @@ class CertificateAuthority:
 
     def find_user(self, der: bytes, now: datetime) -> User | None:
         """Find the user of a client certificate; ``None`` unless it is valid and signed by this CA."""
-        certificate = x509.load_der_x509_certificate(der)
-        if not certificate.not_valid_before_utc <= now <= certificate.not_valid_after_utc:
+        if der not in self._signed:  # an agent shows its certificate with each call
+            found = x509.load_der_x509_certificate(der)
+            is_right = self._has_signed(found) and _is_for_clients(found)
+            self._signed[der] = found if is_right else None
+        certificate = self._signed[der]
+        if certificate is None:
             return None
-        if not self._has_signed(certificate) or not _is_for_clients(certificate):
+        if not certificate.not_valid_before_utc <= now <= certificate.not_valid_after_utc:
             return None
         names = _attributes(certificate.subject, NameOID.COMMON_NAME)
         groups = _attributes(certificate.subject, NameOID.ORGANIZATION_NAME)

@@ -36,6 +36,10 @@ NODES = "/api/v1/nodes"
 GROUPS = "/apis/tpu.google.com/v1alpha1/tpunodegroups"
 
 
+Objects = Mapping[str, Mapping[str, Any]]
+"""Documents by name."""
+
+
 class Violation(AssertionError):
     """A rule does not hold."""
 
@@ -255,9 +259,11 @@ class Rules:
         state = self._harness.simulation.gce.state()
         found = state["instances"].items()
         vms = {path: status for path, status in found if not self.is_strangers(path)}
+        nodes = {one["metadata"]["name"]: one for one in self.items(NODES)}
+        groups = self.items(GROUPS)
         yield from self._count(vms)
-        yield from self._check_tokens(vms)
-        yield from self._check_status(vms)
+        yield from self._check_tokens(vms, nodes, groups)
+        yield from self._check_status(vms, nodes, groups)
 
     def _count(self, vms: dict[str, str]) -> Iterator[str]:
         paths = self._harness.simulation.gce.leftovers()
@@ -277,15 +283,17 @@ class Rules:
             if counts[name] > most:
                 yield f"{counts[name]} VMs of {name}, whose size is {mig['targetSize']}"
 
-    def _check_tokens(self, vms: dict[str, str]) -> Iterator[str]:
+    def _check_tokens(
+        self, vms: dict[str, str], nodes: Objects, groups: list[dict[str, Any]]
+    ) -> Iterator[str]:
         now = self._harness.clock.now()
         found = {one["metadata"]["name"]: one["metadata"] for one in self.items(SECRETS)}
         secrets = found.keys() - self.late
         self._secrets = {name: self._secrets.get(name, now) for name in secrets}
-        yield from self._check_tokens_of_gone({name: found[name] for name in secrets})
+        names = {self.resource_name(one["metadata"]) for one in groups}
+        yield from self._check_tokens_of_gone({name: found[name] for name in secrets}, names)
         owners: dict[str, str] = {}
         labelled: dict[tuple[str, str], datetime] = {}
-        nodes = {one["metadata"]["name"]: one for one in self.items(NODES)}
         for path in vms:
             vm, name = self.find(path), path.rpartition("/")[2]
             items = (vm or {}).get("metadata", {}).get("items", [])
@@ -305,12 +313,13 @@ class Rules:
                 yield f"{secret} of {name} is valid {now - begun} after its Node was labelled"
         self._labelled = labelled
 
-    def _check_tokens_of_gone(self, secrets: dict[str, dict[str, Any]]) -> Iterator[str]:
-        now, groups = self._harness.clock.now(), self.resource_names()
+    def _check_tokens_of_gone(self, secrets: Objects, names: set[str]) -> Iterator[str]:
+        """``names``: of the resources of all groups, also of those whose label somebody has removed."""
+        now = self._harness.clock.now()
         gone = {
             name
             for name, meta in secrets.items()
-            if meta.get("labels", {}).get(RESOURCE_NAME_LABEL) not in groups
+            if meta.get("labels", {}).get(RESOURCE_NAME_LABEL) not in names
         }
         self._gone = {name: self._gone.get(name, now) for name in gone}
         for name, since in self._gone.items():
@@ -335,10 +344,12 @@ class Rules:
         """Somebody has edited a status: it says the state ten minutes later."""
         self._states.clear()
 
-    def _check_status(self, vms: dict[str, str]) -> Iterator[str]:
+    def _check_status(
+        self, vms: dict[str, str], found: Objects, groups: list[dict[str, Any]]
+    ) -> Iterator[str]:
         now, states = self._harness.clock.now(), dict[str, tuple[object, datetime]]()
-        nodes = {one["metadata"]["name"]: ready_of(one) for one in self.items(NODES)}
-        for group in self.items(GROUPS):
+        nodes = {name: ready_of(node) for name, node in found.items()}
+        for group in groups:
             meta, status = group["metadata"], group.get("status", {})
             resource = self.resource_name(meta)
             names = {path.rpartition("/")[2]: state for path, state in vms.items()}
