@@ -139,8 +139,8 @@ def _list_waiting(deps: Dependencies, namespace: str) -> Iterator[Row]:
         uid = read_text(event["involvedObject"], "uid")
         said[uid] = max(said.get(uid, event), event, key=find_time_of)
     for leader in leaders:
-        demand, unit = leader.demand, leader.kind.find_unit(leader.demand)
-        cells = demand.namespace, demand.name, unit.shown if unit else leader.kind.name
+        demand = leader.demand
+        cells = demand.namespace, demand.name, leader.kind.show_unit(demand)
         why = read_text(said.get(demand.uid, {}), "message")
         unknown = f"`kubectl tng explain pod/{demand.name} -n {demand.namespace}` says why"
         yield (*cells, render_age(now - find_wait_start(demand))), why or unknown

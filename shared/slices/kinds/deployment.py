@@ -42,10 +42,13 @@ class ReplicaKind(UnitKind):
     def find_unit(self, _demand: Demand) -> Unit | None:
         return None
 
+    def show_unit(self, demand: Demand) -> str:
+        return self._name_owner(demand).shown
+
     def find(self, cluster: Cluster, demand: Demand) -> Found:
         """The Pod's owner as a unit without a member, and all Pods of the owner."""
         assert demand.controller is not None
-        unit = Unit(self.name, demand.namespace, _owner_name(demand), "")
+        unit = self._name_owner(demand)
         owner = replica_set = cluster.find_owner(
             _REPLICA_SET, unit.namespace, demand.controller.name
         )
@@ -89,6 +92,9 @@ class ReplicaKind(UnitKind):
         demand = read_demand(pod)
         is_mine = demand.namespace == unit.namespace and self.claim(demand) is not None
         return is_mine and _owner_name(demand) == unit.owner
+
+    def _name_owner(self, demand: Demand) -> Unit:
+        return Unit(self.name, demand.namespace, _owner_name(demand), "")
 
     def list_pods(self, cluster: Cluster, unit: Unit) -> list[dict[str, Any]]:
         owner = cluster.find_owner(*unit.owner_key)

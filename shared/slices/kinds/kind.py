@@ -153,6 +153,12 @@ class UnitKind:
         member = "" if demand.hosts > 1 else str(self.find_index(demand) or 0)
         return Unit(self.name, demand.namespace, demand.controller.name, member)
 
+    def show_unit(self, demand: Demand) -> str:
+        """The unit in words; of a kind that is assigned, its owner."""
+        unit = self.find_unit(demand)
+        assert unit is not None
+        return unit.shown
+
     def find(self, cluster: Cluster, demand: Demand) -> Found:
         """The unit of a Pod that waits, and whether its owner needs a slice for it."""
         unit = self.find_unit(demand)

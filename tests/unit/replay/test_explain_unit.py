@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from datetime import timedelta
 from itertools import pairwise
 from typing import Any
@@ -346,6 +347,10 @@ def test_the_slices_of_a_workload_of_any_kind_are_explained(word: str) -> None:
     assert asked["cause"] == f"{state}: 1 Pod waiting for a slice, 0 slices."
     assert [(one["about"], one["outcome"]) for one in asked["steps"]] == [(pod, "Creating")]
     assert f"create the slice {slice_name}" in asked["steps"][0]["actions"]
+    [waiting] = tool.json("get")["waiting"]
+    is_numbered = unit.kind not in ("Deployment", "ReplicaSet")
+    shown = unit.shown if is_numbered else replace(unit, member="").shown
+    assert (waiting["pod"], waiting["workload"]) == (pod, shown)
 
     tool, _, _ = explain_one(Options(workloads=True), ON, manifest)
     tool.harness.run_for(timedelta(minutes=1))
