@@ -57,7 +57,7 @@ main() {
 
 read_arguments() {
   mode=install dir='' images='' relay_image='' inject_env_image='' is_release=false builder=cloud-build nodes_pull=false
-  is_restored=false is_confirmed=false is_begun=false cluster=''
+  is_restored=false is_confirmed=false is_begun=false has_lock=false cluster=''
   while [ $# -gt 0 ]; do
     case $1 in
       --dir) dir=${2:?--dir needs a folder}; shift ;;
@@ -184,6 +184,7 @@ end() { # EXIT_CODE
     printf 'To continue, run this again. To delete it: %s --destroy %s\n' "$command" "$cluster"
   fi >&2
   rm -rf "$temporary"
+  ! $has_lock || rm -f infra/terraform/.running
   exit "$1"
 }
 

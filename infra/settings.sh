@@ -139,6 +139,7 @@ read_setting() { # NAME
 
 read_settings() {
   local expressions answer name
+  lock_folder
   print_heading "Settings of $cluster"
   if ! initialize_terraform >"$temporary/init" 2>&1; then
     add_problem "terraform init failed: $(grep -m 1 -A 4 'Error: ' "$temporary/init" | tr -s '\n│╷╵ ' ' ' || tail -n 1 "$temporary/init")" \
@@ -180,6 +181,19 @@ read_settings() {
   for answer in $projects; do
     [ -z "$(describe_placeholder "$answer")" ] || echo "note: $answer$(describe_placeholder "$answer")"
   done
+}
+
+# Backend and workspace are in the module's folder: a second run would change those of the first, which would go on with
+# the state and the outputs of another cluster. A link is created by one run only, and names it.
+lock_folder() {
+  local other
+  if ! ln -s $$ infra/terraform/.running 2>/dev/null; then
+    other=$(readlink infra/terraform/.running) || fail "infra/terraform must be writable: Terraform keeps there which state it works on"
+    ! kill -0 "$other" 2>/dev/null ||
+      fail "another run (process $other) uses this folder of the release, in which Terraform keeps which state it works on: wait until it ends, or use another copy of the release. If process $other is none: rm infra/terraform/.running"
+    ln -sfn $$ infra/terraform/.running
+  fi
+  has_lock=true
 }
 
 # Terraform reads the place of its state from the module's folder only, in which the last run may have been for another

@@ -993,6 +993,32 @@ def test_a_dry_run_shows_what_the_run_would_change_in_the_cluster(installed: Ins
 GKE_VERSION = '{"major": "1", "minor": "33", "gitVersion": "v1.33.4-gke.1134000"}'
 
 
+def test_a_run_keeps_the_context_that_it_has_checked(installed: Installer) -> None:
+    """Somebody who works on another cluster in a second terminal switches the current context."""
+    kubeconfig = Path(installed.plane.kubeconfig)
+    kubectl = f"{installed.plane.kubectl} --kubeconfig={kubeconfig}"
+    own, terraform = kubeconfig.read_text(), installed.tree / "bin" / "terraform"
+    terraform.rename(installed.tree / "terraform")
+    terraform.write_text(
+        f"""#!/bin/sh
+        case "$*" in *" plan "*)
+          {kubectl} config set-cluster another --server=https://127.0.0.1:9
+          {kubectl} config set-context another --cluster=another
+          {kubectl} config use-context another ;;
+        esac
+        exec {installed.tree}/terraform "$@"
+        """
+    )
+    terraform.chmod(0o755)
+    try:
+        ran = installed.run("--dry-run", "prod")
+    finally:
+        kubeconfig.write_text(own)
+    assert 'Switched to context "another"' in ran.output
+    assert ran.code == 0, ran.output
+    assert ran.says("no change\n")
+
+
 def test_a_cluster_of_gke_keeps_its_own_device_plugin(deploy: Installer) -> None:
     deploy.kubectl = [("get --raw /version", GKE_VERSION, 0)]
     with simulated_kubelet(deploy.plane):

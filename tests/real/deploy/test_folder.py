@@ -354,3 +354,27 @@ def test_the_state_is_where_the_folder_says_whichever_was_used_before(
                 check=True,
             )
             assert shown.stdout == f"{deploy.folder}/terraform.tfstate.d\n"
+
+
+def test_two_runs_at_once_do_not_share_a_folder_of_the_release(
+    tmp_path: Path, plane: OwnControlPlane
+) -> None:
+    """Terraform keeps backend and workspace in the module's folder: the first would go on with the
+    state and the outputs of the second one's cluster."""
+    with with_terraform(tmp_path, plane) as deploy:
+        write_settings(deploy)
+        running = deploy.tree / "infra" / "terraform" / ".running"
+        with subprocess.Popen(["sleep", "60"]) as other:
+            running.symlink_to(str(other.pid))
+            ran = deploy.run("--dry-run", "prod")
+            other.kill()
+        assert (ran.code, ran.changing_calls()) == (1, []), ran.output
+        assert ran.output.endswith(
+            f"deploy.sh: another run (process {other.pid}) uses this folder of the release, in which "
+            "Terraform keeps which state it works on: wait until it ends, or use another copy of the "
+            f"release. If process {other.pid} is none: rm infra/terraform/.running\n"
+        )
+        assert running.is_symlink()
+        after_a_kill = deploy.run("--dry-run", "prod")
+        assert after_a_kill.code == 0, after_a_kill.output
+        assert not running.is_symlink()
