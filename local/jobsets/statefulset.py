@@ -56,7 +56,11 @@ def step(stateful_set: Document, pods: Sequence[Document], _now: datetime) -> It
         "readyReplicas": ready,
         "availableReplicas": ready,
         "currentReplicas": count,
-        "updatedReplicas": count,
+        "updatedReplicas": sum(
+            _find_revision(present[name]) == _revision(stateful_set)
+            for name in names
+            if name in present
+        ),
     }
     yield from patch_status(STATEFUL_SETS, stateful_set, status)
 

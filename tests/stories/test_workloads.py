@@ -190,6 +190,62 @@ def test_an_indexed_job_runs_and_leaves_nothing(end: str, provider: str) -> None
     until(harness, lambda: harness.leftovers() == [])
 
 
+def select_key(manifest: dict[str, Any]) -> dict[str, Any]:
+    """A workload whose Pods select their own slice, as the webhook tie-pods does."""
+    unit = Unit(manifest["kind"], NAMESPACE, manifest["metadata"]["name"], "")
+    manifest["spec"]["template"]["spec"]["nodeSelector"]["job-key"] = unit.key
+    return manifest
+
+
+def topologies(harness: Harness) -> list[str]:
+    path = "/apis/tpu.google.com/v1alpha1/tpunodegroups"
+    found = harness.simulation.admin("GET", path)["items"]
+    return sorted(one["spec"]["topology"] for one in found)
+
+
+def test_a_slice_of_all_replicas_is_released_when_each_has_one() -> None:
+    harness = new_harness(TPU_NODE_GROUP)
+    apply(harness, select_key(objects.stateful_set(4, FOUR_HOSTS)))
+    until(harness, lambda: running(harness) == 4)
+    changed = objects.template()
+    changed["spec"]["nodeSelector"]["job-key"] = None
+    path = f"{PATHS['StatefulSet']}/serve"
+    harness.simulation.admin("PATCH", path, {"spec": {"template": changed}}, **MERGE)
+    until(harness, lambda: topologies(harness).count("2x2") == 4)
+    until(harness, lambda: running(harness) == 4 and FOUR_HOSTS not in topologies(harness))
+    assert len(topologies(harness)) == 4
+
+
+def test_slices_of_single_hosts_are_released_when_a_group_has_one_of_several() -> None:
+    harness = new_harness(TPU_NODE_GROUP)
+    apply(harness, objects.leader_worker_set(topology=objects.ONE_HOST))
+    until(harness, lambda: running(harness) == 4)
+    changed = objects.leader_worker_set()
+    path = f"{PATHS['LeaderWorkerSet']}/serve"
+    harness.simulation.admin("PATCH", path, changed, **MERGE)
+    until(harness, lambda: running(harness) == 4 and topologies(harness) == [FOUR_HOSTS])
+
+
+def test_slices_of_a_job_are_released_that_it_does_not_need_when_it_is_applied_again() -> None:
+    harness = new_harness(TPU_NODE_GROUP)
+    apply(harness, objects.job(4))
+    until(harness, lambda: running(harness) == 4)
+    harness.simulation.admin("DELETE", f"{PATHS['Job']}/train")
+    apply(harness, select_key(objects.job(4, FOUR_HOSTS)))
+    until(harness, lambda: running(harness) == 4 and topologies(harness) == [FOUR_HOSTS])
+
+
+def test_a_stateful_set_that_needs_no_tpus_any_more_keeps_no_slice() -> None:
+    harness = new_harness(TPU_NODE_GROUP)
+    apply(harness, objects.stateful_set(2))
+    until(harness, lambda: running(harness) == 2)
+    changed = {"nodeSelector": None, "containers": [{"name": "serve", "image": "serve"}]}
+    path = f"{PATHS['StatefulSet']}/serve"
+    change = {"spec": {"template": {"spec": changed}}}
+    harness.simulation.admin("PATCH", path, change, **MERGE)
+    until(harness, lambda: topologies(harness) == [])
+
+
 def test_a_suspended_job_loses_its_slice_after_a_time_and_gets_one_again() -> None:
     harness = new_harness(TPU_NODE_GROUP)
     harness.configure(suspended_release=timedelta(minutes=5))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from shared.base.documents import Document, read_mapping, read_text
 from shared.base.names import COMPLETION_INDEX, JOB_NAME, JOBSET_NAME
 from shared.base.pods import parse_count, read_count
-from shared.slices.kinds.kind import Entries, Members, UnitKind
+from shared.slices.kinds.kind import Entries, Members, UnitKind, find_template_change
 from shared.slices.units import Demand, Unit, UnservableError
 
 if TYPE_CHECKING:
@@ -38,8 +38,16 @@ class IndexedJob(UnitKind):
         index = parse_count(unit.member)  # others may have written the marks of a slice
         if unit.member and (index is None or index >= _count(owner, "completions")):
             return f"Job {unit.owner} has no Pod {unit.member} any more"
-        has_completed = index is not None and _has_completed(owner, index)
-        return f"{unit.shown} has completed" if has_completed else ""
+        if not _count(owner, "parallelism"):
+            return f"Job {unit.owner} has parallelism 0"
+        ends = {"completedIndexes": "has completed", "failedIndexes": "has failed"}
+        found = (
+            end for field, end in ends.items() if index is not None and _has(owner, field, index)
+        )
+        return next((f"{unit.shown} {end}" for end in found), "")
+
+    def find_change(self, unit: Unit, owner: Document) -> str:
+        return find_template_change(unit, read_mapping(read_mapping(owner, "spec"), "template"))
 
     def list_units(self, owner: Document, _workload: Document, entries: Entries) -> Members:
         spec = read_mapping(owner, "spec")
@@ -61,9 +69,9 @@ def _count(job: Document, field: str) -> int:
     return read_count(read_mapping(job, "spec"), field, 1)
 
 
-def _has_completed(job: Document, index: int) -> bool:
-    """Whether an index is in ``status.completedIndexes``, as in ``1,3-5,7``."""
-    for part in read_text(read_mapping(job, "status"), "completedIndexes").split(","):
+def _has(job: Document, field: str, index: int) -> bool:
+    """Whether an index is in a field of the status, as in ``1,3-5,7``."""
+    for part in read_text(read_mapping(job, "status"), field).split(","):
         first, _, last = part.partition("-")
         begin, end = parse_count(first), parse_count(last or first)
         if begin is not None and end is not None and begin <= index <= end:

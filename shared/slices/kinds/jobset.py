@@ -62,13 +62,15 @@ def list_replicated_jobs(jobset: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return list((jobset.get("spec") or {}).get("replicatedJobs") or ())
 
 
-def has_job(jobset: Mapping[str, Any], name: str, job: str) -> bool:
-    """Whether the JobSet of this name has a Job of this name."""
-    replicated, _, index = job.rpartition("-")
-    return bool(re.fullmatch("[0-9]{1,10}", index)) and any(
-        replicated == f"{name}-{one['name']}" and int(index) < one.get("replicas", 1)
-        for one in list_replicated_jobs(jobset)
+def find_replicated_job(jobset: Document, unit: Unit) -> Document | None:
+    """The replicated Job of a JobSet whose Jobs a unit is among."""
+    replicated, _, index = unit.member.rpartition("-")
+    if not re.fullmatch("0|[1-9][0-9]{0,9}", index):
+        return None
+    named = (
+        one for one in list_replicated_jobs(jobset) if replicated == f"{unit.owner}-{one['name']}"
     )
+    return next((one for one in named if int(index) < one.get("replicas", 1)), None)
 
 
 def requests_chips(jobset: Mapping[str, Any]) -> bool:
@@ -105,6 +107,11 @@ class JobSetKind(UnitKind):
         templates = (one["template"] for one in replicated if one["name"] == job)
         return Found(unit, add_opt_out(state, templates), None)
 
+    def find_change(self, unit: Unit, owner: Document) -> str:
+        spec = _pod_spec(find_replicated_job(owner, unit) or {})
+        is_out = spec and not list_tpu_containers(spec)
+        return f"{unit.shown} asks for no TPUs now" if is_out else ""
+
     def find_job_state(
         self,
         unit: Unit,
@@ -123,7 +130,7 @@ class JobSetKind(UnitKind):
             return build_state(jobset, f"{unit.shown} has completed")
         # A JobSet that was recreated may have fewer Jobs, and a Job may only name the JobSet.
         is_proved = rules is not None and unit in rules.named_by_others
-        if is_proved or has_job(jobset, unit.owner, unit.member):
+        if is_proved or find_replicated_job(jobset, unit) is not None:
             return state
         return build_state(jobset, f"JobSet {unit.owner} has no Job {unit.member} any more")
 

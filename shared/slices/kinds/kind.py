@@ -15,6 +15,7 @@ from shared.base.names import JOBSET_KIND, POOL_LABEL
 from shared.base.pods import holds_chips
 from shared.base.slice_names import JOB_KEY_SELECTOR
 from shared.base.timestamps import guess_time
+from shared.base.topology import TOPOLOGY
 from shared.slices import units
 from shared.slices.assignment import PodView, SliceView, assign
 from shared.slices.units import Demand, Need, Unit, UnitState, has_opted_out, read_demand
@@ -130,6 +131,11 @@ class UnitKind:
         """Why an owner that has not ended does not need the unit; empty if it does."""
         return ""
 
+    def find_change(self, _unit: Unit, _owner: Document) -> str:
+        """Why the Pods of an owner ask for another slice than that of the unit since the owner was
+        changed or created again; empty if they do not, or some are not of its template yet."""
+        return ""
+
     def claim(self, demand: Demand) -> Claim | None:
         """Whether the Pod, waiting or not, is of this kind."""
         owner, given = demand.controller, demand.labels.keys() | demand.annotations.keys()
@@ -177,7 +183,8 @@ class UnitKind:
     def decide_state(
         self, unit: Unit, owner: Document | None, rules: Rules | None = None
     ) -> UnitState:
-        """Whether the owner needs the unit. Without rules, suspension releases nothing."""
+        """Whether the owner needs the unit. Without rules, as for a Pod that asks for the slice, neither
+        suspension nor a change of the template releases anything."""
         shown = f"{self.name} {unit.owner}"
         if owner is None:
             return UnitState(Need.OWNER_GONE, f"{shown} no longer exists")
@@ -190,7 +197,8 @@ class UnitKind:
         if is_ending:
             why = f"{shown} is being deleted"
             return UnitState(Need.OWNER_GONE, why, owner=owner, is_ending=True)
-        if why := self.find_unneeded_reason(unit, owner):
+        changed = self.find_change(unit, owner) if rules else ""
+        if why := self.find_unneeded_reason(unit, owner) or changed:
             return build_state(owner, why)
         # A user or a queue has suspended it, so that it has no Pods.
         is_suspended = read_mapping(owner, "spec").get("suspend") is True
@@ -239,6 +247,17 @@ class UnitKind:
 def build_state(owner: Document, why: str) -> UnitState:
     """Not needed for this reason; needed if it is empty."""
     return UnitState(Need.NOT_NEEDED if why else Need.NEEDED, why, owner=owner)
+
+
+def find_template_change(unit: Unit, template: Document) -> str:
+    """Why the Pods of a template do not ask for the slice of a unit, whose member is empty if it has
+    several hosts. Empty if they do, or may: a queue or a webhook may add the topology to them."""
+    demand = read_demand(template)
+    is_known = not demand.chips or TOPOLOGY.fullmatch(demand.topology)
+    if not template or not is_known or (demand.chips and bool(unit.member) is (demand.hosts == 1)):
+        return ""
+    asked = f"slices of topology {demand.topology}" if demand.chips else "no TPUs"
+    return f"the Pods of {unit.kind} {unit.owner} ask for {asked} now"
 
 
 def add_opt_out(state: UnitState, templates: Iterable[Document] = ()) -> UnitState:

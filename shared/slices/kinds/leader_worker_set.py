@@ -8,6 +8,7 @@ annotations are those of LeaderWorkerSet 0.9.0.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from shared.base.documents import Document, read_mapping, read_texts
@@ -23,6 +24,7 @@ from shared.slices.kinds.kind import (
     UnitKind,
     add_opt_out,
     build_state,
+    find_template_change,
 )
 from shared.slices.units import Demand, Need, Unit, UnitState, UnservableError, read_demand
 
@@ -102,6 +104,19 @@ class LeaderWorkerSetKind(UnitKind):
         gone = f"group {group} of LeaderWorkerSet {unit.owner} has no Pod {worker} any more"
         return gone if index is None or index >= size else ""
 
+    def find_change(self, unit: Unit, owner: Document) -> str:
+        """As of other kinds. The first unit of a group of single hosts is its leader's."""
+        spec, status = read_mapping(owner, "spec"), read_mapping(owner, "status")
+        if read_count(status, "updatedReplicas", 0) < read_count(spec, "replicas", 1):
+            return ""
+        given = read_mapping(spec, "leaderWorkerTemplate")
+        worker = read_mapping(given, "workerTemplate")
+        leader = read_mapping(given, "leaderTemplate") or worker
+        if "/" not in unit.member and read_demand(leader).chips:
+            return ""
+        index = unit.member.partition("/")[2]
+        return find_template_change(replace(unit, member=index), worker)
+
     def find_pod_violation(self, demand: Demand, unit: Unit) -> str:
         """The labels must be those of the Pod with this name: its slice would be that of another."""
         group, worker = _read_indexes(demand)
@@ -153,6 +168,8 @@ class LeaderWorkerSetKind(UnitKind):
         LeaderWorkerSet adds groups in a rolling update with maxSurge, and removes groups by it."""
         if state.need is not Need.NOT_NEEDED or state.owner is None:
             return state
+        if not self.find_unneeded_reason(unit, state.owner):
+            return state  # for another reason
         if unit.owner_key not in leaders:
             found = cluster.find_owner("StatefulSet", unit.namespace, unit.owner)
             leaders[unit.owner_key] = read_mapping(found or {"spec": {"replicas": 0}}, "spec")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from shared.base.documents import Document, read_mapping, read_text
 from shared.slices.kinds.kind import Claim, Found, UnitKind
-from shared.slices.units import Demand, Need, Unit, UnitState
+from shared.slices.units import Demand, Need, Unit, UnitState, read_demand
 
 if TYPE_CHECKING:
     from shared.ports.kubernetes.cluster import Cluster
@@ -47,6 +47,9 @@ class BarePod(UnitKind):
     def find_end(self, owner: Document) -> str:
         phase = read_text(read_mapping(owner, "status"), "phase")
         return phase if phase in ("Succeeded", "Failed") else ""
+
+    def find_change(self, unit: Unit, owner: Document) -> str:
+        return "" if read_demand(owner).chips else f"{unit.shown} asks for no TPUs now"
 
 
 def refuse_hosts(holder: str, demand: Demand) -> str:

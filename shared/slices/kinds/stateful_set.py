@@ -2,7 +2,7 @@
 
 from shared.base.documents import Document, read_mapping
 from shared.base.pods import parse_count, read_count
-from shared.slices.kinds.kind import UnitKind
+from shared.slices.kinds.kind import UnitKind, find_template_change
 from shared.slices.units import Demand, Unit
 
 
@@ -34,6 +34,12 @@ class OrdinalKind(UnitKind):
         ordinal = parse_count(unit.member)  # others may have written the marks of a slice
         is_there = not unit.member or (ordinal is not None and 0 <= ordinal - start < replicas)
         return "" if is_there else f"StatefulSet {unit.owner} has no Pod {unit.member} any more"
+
+    def find_change(self, unit: Unit, owner: Document) -> str:
+        spec, status = read_mapping(owner, "spec"), read_mapping(owner, "status")
+        if read_count(status, "updatedReplicas", 0) < read_count(spec, "replicas", 1):
+            return ""
+        return find_template_change(unit, read_mapping(spec, "template"))
 
 
 STATEFUL_SET = OrdinalKind()

@@ -86,11 +86,19 @@ def with_jobs(*names: str) -> dict[str, Any]:
     return objects.jobset(spec={"replicatedJobs": [{"name": name} for name in names]})
 
 
+WITHOUT_TPUS = objects.jobset()
+for one in WITHOUT_TPUS["spec"]["replicatedJobs"]:
+    one["template"]["spec"]["template"]["spec"] = {"containers": [{"name": "cpu"}]}
 MANY_OTHERS = objects.jobset(spec={"replicatedJobs": [{"name": "others", "replicas": 2**31 - 1}]})
 UNNUMBERED = replace(
     SLICE,
     name=slice_name("train", job_key("default", "train-workers-x")),
     unit=Unit("JobSet", "default", "train", "train-workers-x"),
+)
+PADDED = replace(
+    SLICE,
+    name=slice_name("train", job_key("default", "train-workers-00")),
+    unit=Unit("JobSet", "default", "train", "train-workers-00"),
 )
 SECOND = replace(
     SLICE,
@@ -171,6 +179,13 @@ TABLE: dict[str, Case] = {
     "its JobSet has its Job by the default number of replicas": (SLICE, with_jobs("others", "workers"), SETTINGS, NEEDED),
     "its JobSet has fewer replicas than before": (SECOND, with_jobs("workers"), SETTINGS, deadline_set(SECOND)),
     "its labels name a Job without an index": (UNNUMBERED, RUNNING, SETTINGS, deadline_set(UNNUMBERED)),
+    "its labels name a Job with another number of digits": (PADDED, RUNNING, SETTINGS, deadline_set(PADDED)),
+    "due, and its JobSet was created again without TPUs": (
+        DUE,
+        WITHOUT_TPUS,
+        SETTINGS,
+        deleting("Releasing", DUE, "Job train-workers-0 of JobSet train asks for no TPUs now"),
+    ),
     "its JobSet has 2147483647 other Jobs": (SLICE, MANY_OTHERS, SETTINGS, DEADLINE_SET),
     "its owner is no Job of a JobSet": (replace(SLICE, unit=Unit("JobSet", "default", "train", "rs-1")), with_jobs("others"), SETTINGS, NEEDED),
     "suspended, and suspension releases no slice": (SLICE, suspended(1000), SETTINGS, NEEDED),

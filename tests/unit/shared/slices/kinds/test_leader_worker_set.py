@@ -198,6 +198,16 @@ def test_a_pod_that_waits_is_needed_by_its_group_or_not(
 
 
 NO_GROUP = "LeaderWorkerSet serve has no group {} any more"
+
+
+def updated(replicas: int, chips: int = 4, leader: Any = None) -> dict[str, Any]:
+    """LeaderWorkerSet ``serve`` of four groups, of which so many are of its template."""
+    changed = serve(leader=leader) | {"status": {"updatedReplicas": replicas}}
+    worker = changed["spec"]["leaderWorkerTemplate"]["workerTemplate"]["spec"]
+    worker["containers"] = [container(chips)]
+    return changed
+
+
 NO_POD = "group 0 of LeaderWorkerSet serve has no Pod 2 any more"
 STATES: dict[str, tuple[str, Any, int | None, Need, str]] = {
     "a group": ("3", serve(), None, Need.NEEDED, ""),
@@ -211,6 +221,22 @@ STATES: dict[str, tuple[str, Any, int | None, Need, str]] = {
     "a Pod with a host": ("0/1", serve(), None, Need.NEEDED, ""),
     "a group that shrank": ("0/2", serve(), 4, Need.NOT_NEEDED, NO_POD),
     "a group that is no number": ("x", serve(), 4, Need.NOT_NEEDED, NO_GROUP.format("x")),
+    "a group of the template": ("0", updated(4), None, Need.NEEDED, ""),
+    "a Pod of a group that has one slice now": (
+        "0/1", updated(4), None, Need.NOT_NEEDED,
+        "the Pods of LeaderWorkerSet serve ask for slices of topology 2x4 now",
+    ),
+    "the same, not updated everywhere": ("0/1", updated(3), None, Need.NEEDED, ""),
+    "a group whose leader alone asks for chips": (
+        "0", updated(4, 0, {"containers": [container()]}), None, Need.NEEDED, "",
+    ),
+    "a group of leaders without chips": (
+        "0", updated(4, leader={"containers": [container(0)]}), None, Need.NEEDED, "",
+    ),
+    "no Pod asks for chips": (
+        "0", updated(4, 0), None, Need.NOT_NEEDED,
+        "the Pods of LeaderWorkerSet serve ask for no TPUs now",
+    ),
     "gone": ("0", None, None, Need.OWNER_GONE, "LeaderWorkerSet serve no longer exists"),
     "being deleted": (
         "0", serve(deletionTimestamp="x"), None, Need.OWNER_GONE,

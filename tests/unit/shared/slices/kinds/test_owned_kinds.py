@@ -280,6 +280,22 @@ def stateful(replicas: int, start: int = 0) -> dict[str, Any]:
     return owner("web", {"replicas": replicas, "ordinals": {"start": start}})
 
 
+def template(topology: str = "2x2", chips: int = 4) -> dict[str, Any]:
+    """A template of Pods; without a topology, a queue adds it to the Pods."""
+    spec = pod(topology=topology)["spec"]
+    spec["containers"][0]["resources"]["requests"]["google.com/tpu"] = str(chips)
+    return {"spec": spec}
+
+
+def rolled(updated: int, topology: str = "2x2", chips: int = 4) -> dict[str, Any]:
+    """StatefulSet ``web`` of four Pods, of which so many are of this template."""
+    spec = {"replicas": 4, "template": template(topology, chips)}
+    return owner("web", spec, {"updatedReplicas": updated})
+
+
+NOW_LARGE = "the Pods of StatefulSet web ask for slices of topology 4x4 now"
+
+
 BIG, SMALL = job_pod("0", "4x4"), job_pod("2")
 WEB = web("2")
 ROLLOUT = [{"kind": "Rollout", "name": "r", "uid": "r", "controller": True}]
@@ -299,6 +315,9 @@ FOUND: dict[str, tuple[dict[str, Any], dict[str, Any], Need, int, str]] = {
         Need.NOT_NEEDED, 1, "",
     ),
     "an index too many": (SMALL, {"Job": job(completions=2)}, Need.NOT_NEEDED, 1, ""),
+    "an index that asks for another slice than the template": (
+        SMALL, {"Job": job(template=template("4x4"))}, Need.NEEDED, 1, "",
+    ),
     "an ordinal": (WEB, {"StatefulSet": stateful(3)}, Need.NEEDED, 1, ""),
     "an ordinal too many": (WEB, {"StatefulSet": stateful(2)}, Need.NOT_NEEDED, 1, ""),
     "a StatefulSet of several hosts": (
@@ -367,6 +386,37 @@ STATES: dict[str, tuple[UnitKind, str, Any, Need, str]] = {
         "Pod 4 of Job train has completed",
     ),
     "another index": (JOB, "train/6", job(DONE, completions=9), Need.NEEDED, ""),
+    "a failed index": (
+        JOB, "train/4", job({"failedIndexes": "2,4"}, completions=9), Need.NOT_NEEDED,
+        "Pod 4 of Job train has failed",
+    ),
+    "a Job without parallelism": (
+        JOB, "train/", job(parallelism=0), Need.NOT_NEEDED, "Job train has parallelism 0",
+    ),
+    "an index of a Job that was applied again for one slice": (
+        JOB, "train/1", job(template=template("4x4")), Need.NOT_NEEDED,
+        "the Pods of Job train ask for slices of topology 4x4 now",
+    ),
+    "the slice of a Job whose Pods have one each now": (
+        JOB, "train/", job(template=template("2x2")), Need.NOT_NEEDED,
+        "the Pods of Job train ask for slices of topology 2x2 now",
+    ),
+    "a Job whose queue adds the topology": (
+        JOB, "train/", job(template=template("")), Need.NEEDED, "",
+    ),
+    "a Job that was applied again without TPUs": (
+        JOB, "train/1", job(template=template(chips=0)), Need.NOT_NEEDED,
+        "the Pods of Job train ask for no TPUs now",
+    ),
+    "an index of its template": (JOB, "train/1", job(template=template()), Need.NEEDED, ""),
+    "a Pod of a StatefulSet of its template": (STATEFUL_SET, "web/1", rolled(4), Need.NEEDED, ""),
+    "all Pods are updated": (STATEFUL_SET, "web/1", rolled(4, "4x4"), Need.NOT_NEEDED, NOW_LARGE),
+    "three Pods are updated": (STATEFUL_SET, "web/1", rolled(3, "4x4"), Need.NEEDED, ""),
+    "the slice of all, of its template": (STATEFUL_SET, "web/", rolled(4, "4x4"), Need.NEEDED, ""),
+    "no Pod asks for the slice of all": (
+        STATEFUL_SET, "web/", rolled(4), Need.NOT_NEEDED,
+        "the Pods of StatefulSet web ask for slices of topology 2x2 now",
+    ),
     "an index too many": (
         JOB, "train/6", job(completions=6), Need.NOT_NEEDED,
         "Job train has no Pod 6 any more",
@@ -401,6 +451,9 @@ STATES: dict[str, tuple[UnitKind, str, Any, Need, str]] = {
         "Deployment serve no longer exists",
     ),
     "a bare Pod's": (POD, "a/", None, Need.NEEDED, ""),
+    "a Pod's that was created again without TPUs": (
+        POD, "cpu/", None, Need.NOT_NEEDED, "Pod cpu asks for no TPUs now",
+    ),
     "an ended Pod's": (POD, "done/", None, Need.OWNER_ENDED, "Pod done has ended (Succeeded)"),
     "a deleted Pod's": (POD, "gone/", None, Need.OWNER_GONE, "Pod gone no longer exists"),
 }  # fmt: skip
@@ -415,7 +468,8 @@ def test_a_unit_keeps_its_slice_until_its_owner_does_not_need_it(
     unit = Unit(kind.name, "ns", name, member)
     views = {number: SliceView(frozenset({f"n{number}"})) for number in range(2)}
     rules = Rules(NOW, suspended_release=HOUR, views={unit.owner_key: views})
-    pods = (replica("a", "n1"), pod("done", status={"phase": "Succeeded"}))
+    cpu = pod("cpu", spec={"containers": [{"resources": {}}]})
+    pods = (replica("a", "n1"), pod("done", status={"phase": "Succeeded"}), cpu)
     cluster = fake(*pods, **({kind.name: found} if found else {}))
     state = kind.read_states(cluster, [unit], rules)[unit]
     assert (state.need, state.why) == (need, why)
