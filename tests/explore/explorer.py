@@ -29,6 +29,8 @@ from shared.base.names import (
 )
 from shared.node_groups.node_group import resource_name
 from shared.node_groups.status import Type
+from shared.triggers.message import Cause
+from shared.triggers.routes import SWEEP
 from tests.explore.rules import GROUPS, NODES, SECRETS, Rules, Violation
 from tests.explore.workloads import Workloads
 from tests.explore.world import (
@@ -421,7 +423,10 @@ class Explorer:
     def _deliver(self, step: str, data: bytes, attributes: Mapping[str, str]) -> None:
         fault = self._take(MESSAGES, step, None)
         publish = partial(self._publish, step, data, dict(attributes))
-        self.rules.are_events_lost |= fault is not None and fault.kind in ("drop", "delay")
+        is_lost = fault is not None and fault.kind in ("drop", "delay")
+        self.rules.are_events_lost |= is_lost
+        if is_lost and (step == SWEEP or attributes.get("cause") in (Cause.RESYNC, Cause.SWEEP)):
+            self.rules.begin_state()
         if fault is None or fault.kind != "drop":
             if fault is not None and fault.kind == "delay":
                 self.harness.clock.call_later(fault.seconds, lambda: self._publish_later(publish))

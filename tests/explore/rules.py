@@ -341,7 +341,7 @@ class Rules:
             self.late.add(secret["metadata"].get("name", ""))
 
     def begin_state(self) -> None:
-        """Somebody has edited a status: it says the state ten minutes later."""
+        """The ten minutes begin now: somebody has edited a status, or a message of the sweep is lost."""
         self._states.clear()
 
     def _check_status(
