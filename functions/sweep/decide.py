@@ -121,7 +121,8 @@ def find_due_steps(group: AnyGroup, known: Status, at: datetime) -> tuple[str, .
     announced, end = known.conditions.get(Type.MAINTENANCE_SCHEDULED), known.run_ends
     notices = () if end is None else tuple(end - notice for notice in RUN_END_NOTICES)
     moments = (repair_at, announced.since if announced is not None else None, *notices)
-    is_new = any(one is not None and timedelta() <= at - one < backoff.TICK for one in moments)
+    minute = at.replace(second=0, microsecond=0)  # a run begins at any second of its minute
+    is_new = any(one is not None and timedelta() <= minute - one < backoff.TICK for one in moments)
     due = steps if is_new or is_due(group, known, at) else ()
     if is_repair_due and repair_at is not None and at - repair_at < REPAIRED_EACH_MINUTE_FOR:
         due = due or (routes.TEAR_DOWN,)  # no log entry reports that a MIG has become stable

@@ -162,6 +162,16 @@ def test_label_node_is_triggered_a_day_an_hour_and_ten_minutes_before_the_vms_en
     assert after - before <= told
 
 
+def test_no_notice_of_the_end_of_the_vms_is_missed_whichever_second_the_sweep_starts() -> None:
+    status = known(Type.MIG_READY, Type.NODES_JOINED, Type.READY, resources=EXISTING)
+    end = NOW + timedelta(minutes=10, seconds=1)
+    minutes = (NOW.replace(minute=minute) for minute in range(3))
+    assert not any(find_due_steps(group(), status, at) for at in minutes), "the hourly look"
+    status = replace(status, run_ends=end)
+    starts = (NOW + timedelta(seconds=one) for one in (0, 62, 121))
+    assert [find_due_steps(group(), status, at) for at in starts] == [(), ("label_node",), ()]
+
+
 @pytest.mark.parametrize("is_limited", [False, True])
 def test_the_vms_of_an_individual_group_that_waits_for_others_are_counted_if_they_will_stop(
     is_limited: bool,
