@@ -402,6 +402,7 @@ destroy() {
   kinds+=,deployments,daemonsets,services,configmaps,mutatingwebhookconfigurations,validatingadmissionpolicies,validatingadmissionpolicybindings
   left=$(list_own_objects "$kinds")
   print_heading "Uninstalled. $dir remains$(sed -n 's/^[^#]*bucket *= *"\([^"]*\)".*/, and the bucket \1 of the state/p' "$backend")."
+  [ -z "$federation" ] || echo "Google keeps the id of the workload identity pool for 30 days: to install again before, set another pool_id in $settings"
   [ -z "$left" ] || printf 'These objects remain in the cluster, because the chart does not have them; delete what is not needed:\n%s\n' "$left"
 }
 

@@ -331,8 +331,10 @@ check_nothing_left() {
   local found home location name
   found=$(kubectl get customresourcedefinitions tpunodegroups.tpu.google.com --ignore-not-found --output=name)
   [ -z "$found" ] || found=$(kubectl get tpunodegroups --all-namespaces --no-headers -o custom-columns=:.metadata.namespace,:.metadata.name)
-  [ -z "$found" ] || add_problem "TPUNodeGroups exist, and nothing would delete their slices: $(awk '{printf "%s/%s ", $1, $2}' <<<"$found")" \
-    "kubectl delete tpunodegroups --all --all-namespaces"
+  if [ -n "$found" ]; then
+    add_problem "TPUNodeGroups exist, and nothing would delete their slices: $(awk '{printf "%s/%s ", $1, $2}' <<<"$found")" \
+      "kubectl delete tpunodegroups --all --all-namespaces"
+  else check_leaks; fi
   [ "$jobsets" = gke ] || return 0
   read -r home location name <<<"$pools"
   # Read from GKE: a pool that is being created, or has failed, has no Nodes but is billed.
@@ -340,6 +342,17 @@ check_nothing_left() {
     awk '/google.com\/nodepool-manager=tpu-provisioner/ {print $1}')
   [ -z "$found" ] || add_problem "node pools of JobSets exist, and nothing would delete them: $(tr '\n' ' ' <<<"$found")" \
     "delete their JobSets, and wait until the node pools are gone"
+}
+
+# The functions report slices that have lost their groups. The caller may lack permissions on Compute Engine.
+check_leaks() {
+  local one found
+  for one in $projects; do
+    found=$(gcloud compute instance-groups managed list --project="$one" --filter="name~^tng- AND description~$uid" --format='value(name)' 2>"$temporary/gcloud") ||
+      { echo "note: project $one: it cannot be checked whether slices are left: $(head -n 1 "$temporary/gcloud")"; continue; }
+    [ -z "$found" ] || add_problem "project $one has slices whose TPUNodeGroups are gone, and nobody would report them: $(tr '\n' ' ' <<<"$found")" \
+      "unless they are of a cluster that was copied from this one or to it (docs/backups.md), delete them: kubectl tng leaks prints the commands"
+  done
 }
 
 list_own_objects() { # KINDS

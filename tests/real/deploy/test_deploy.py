@@ -23,6 +23,7 @@ from tests.real.deploy.installer import (
     HAS_STATE,
     OLD_STATE,
     Installer,
+    Rule,
     Settings,
     installer,
     simulated_kubelet,
@@ -1344,6 +1345,37 @@ def test_destroy_is_rejected_while_node_pools_of_jobsets_exist(read_only: Instal
         "      delete their JobSets, and wait until the node pools are gone\n"
     ) in rejected.output
     assert rejected.changing_calls() == []
+
+
+def test_destroy_is_rejected_while_slices_without_a_group_exist(read_only: Installer) -> None:
+    """The functions that it deletes are those that report them."""
+    _, namespace = read_only.plane.request("GET", "/api/v1/namespaces/kube-system")
+    uid = namespace["metadata"]["uid"]
+    listing = f"managed list --project={PROJECT} --filter=name~.tng- AND description~{uid} "
+    leaked: Rule = (listing, "tng-train-0a1b2c3d\ntng-serve-4e5f6a7b", 0)
+    for mode in ("--destroy", "--uninstall"):
+        read_only.gcloud = [leaked]
+        rejected = read_only.run(mode, "--yes", "prod")
+        assert (rejected.code, rejected.changing_calls()) == (1, [])
+        assert (
+            f"  - project {PROJECT} has slices whose TPUNodeGroups are gone, and nobody would report them: "
+            "tng-train-0a1b2c3d tng-serve-4e5f6a7b \n"
+            "      unless they are of a cluster that was copied from this one or to it (docs/backups.md), delete them: kubectl tng leaks prints the commands\n"
+        ) in rejected.output
+    read_only.gcloud = [("managed list", "ERROR: compute.instanceGroupManagers.list is needed", 1)]
+    unread = read_only.run("--destroy", "prod", answer="n\n")
+    assert (
+        f"note: project {PROJECT}: it cannot be checked whether slices are left: "
+        "ERROR: compute.instanceGroupManagers.list is needed\n"
+    ) in unread.output
+    assert unread.output.endswith("deploy.sh: not confirmed; nothing was changed\n")
+    read_only.kubectl = [
+        ("get customresourcedefinitions tpunodegroups", "found", 0),
+        ("get tpunodegroups", "default  train", 0),
+    ]
+    read_only.gcloud = [leaked]
+    with_groups = read_only.run("--destroy", "--yes", "prod")
+    assert "deploy.sh: 1 problem(s)" in with_groups.output, "they may be those of the groups"
 
 
 def test_missing_settings_credentials_and_cluster_are_reported_together(
