@@ -1311,9 +1311,14 @@ def test_destroy_is_rejected_until_no_group_exists_and_can_be_repeated_after_an_
         *("-A", "-l", OWN_LABEL, "-o", "name"),
     )
     assert left.stdout == ""
+    deploy.settings = Settings(federation=True)
     again = deploy.run("--destroy", "--yes", "prod")
     assert again.code == 0, again.output
     assert PROJECT in again.output
+    assert again.says(
+        "Google keeps the id of the workload identity pool for 30 days: to install again before, set "
+        "another pool_id in DIR/prod.tfvars\n"
+    )
 
 
 def test_destroy_shows_the_deletions_before_it_asks_for_confirmation(installed: Installer) -> None:
