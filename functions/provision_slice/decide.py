@@ -20,7 +20,7 @@ from shared.slices.actions import (
 )
 from shared.slices.kinds import Leader
 from shared.slices.provider import RELEASE_AFTER, NameConflict, Slice
-from shared.slices.units import find_wait_start
+from shared.slices.units import Need, find_wait_start
 from shared.slices.work import build_send
 from shared.triggers import routes
 from shared.triggers.message import POD_KIND
@@ -144,7 +144,10 @@ def _plan_pod(observed: observe.ObservedPod | observe.ObservedImpossible, now: d
         )
     row = create_or_release.find_row(situation)
     if row.event is not create_or_release.UNFIT and not observed.leader.claim.is_leader:
-        return Plan("NotWaiting", note="its leader does not wait")
+        is_missing = existing is None and observed.need is Need.NEEDED
+        report = Emit(create_or_release.WITHOUT_LEADER.render(observed.wording, words), once=True)
+        reports = (report,) if is_missing else ()
+        return Plan("NotWaiting", first=reports, note="its leader does not wait")
     subject = existing if isinstance(existing, Slice) else desired
     actions = build_actions(row, subject, words, observed.wording, now + RELEASE_AFTER)
     if row.action is create_or_release.SliceAction.CREATE and quota is not None:

@@ -251,7 +251,8 @@ def _follow_guests(
 def observe_unit(work: SliceWork, leader: Leader, found: Found) -> ObservedPod:
     """Read a unit's slice, and the quota if it would be created. Raises `InputError`."""
     of, offers = waiting.list_desired(leader, found.unit, work)
-    if violation := found.violation or find_hosts_violation(found, leader.demand):
+    size = find_hosts_violation(found, leader.demand) if leader.claim.is_leader else ""
+    if violation := found.violation or size:
         raise InputError(violation)
     cluster, provider, desired, state = work.cluster, work.provider, offers[0], found.state
     work.facts["slice"] = desired.name

@@ -130,6 +130,18 @@ NEXT_CANDIDATE = EventTemplate(
     "{candidate} has no slice of {size}: {refusal}. {next_} is tried next",
     has_prefix=False,
 )
+OWNER_GONE = EventTemplate(
+    "CreationFailed",
+    "{owner} does not exist or is being deleted, so that no slice is created for its Pods. If it was "
+    "deleted without them, delete their controller, too, and apply it again",
+    is_warning=True,
+)
+WITHOUT_LEADER = EventTemplate(
+    "CreationFailed",
+    "{noun} {name} does not exist, and is created when the first Pod of {unit} waits for it. If that "
+    "Pod runs elsewhere or has ended, delete {owner} and apply it again",
+    is_warning=True,
+)
 CONFLICTING = EventTemplate(
     "CreationFailed",
     "The Pod's slice needs the name {name}, but {conflict} has this name. Delete that one, or give "
@@ -314,7 +326,8 @@ _NOTHING, _CREATE, _DELETE, _SET_DEADLINE, _REMOVE_DEADLINE = SliceAction
 
 ROWS: tuple[Row, ...] = (
     # A Pod waits for the slice.
-    _row("OwnerGone", trigger=_POD, need=Need.OWNER_GONE),
+    _row("OwnerGone", trigger=SliceTrigger.POD, need=Need.OWNER_GONE),
+    _row("OwnerGone", _NOTHING, OWNER_GONE, trigger=SliceTrigger.POD_RESYNC, need=Need.OWNER_GONE),
     _row("OwnerEnded", trigger=_POD, need=Need.OWNER_ENDED),
     _row("OptedOut", trigger=_POD, need=Need.OPTED_OUT),
     _row("Suspended", trigger=_POD, need=Need.SUSPENDED),

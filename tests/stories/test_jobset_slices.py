@@ -676,6 +676,10 @@ def test_a_pod_without_a_jobset_gets_no_slice() -> None:
     assert harness.leftovers() == []
     decisions = {line["decision"] for line in harness.log.lines if "pod" in line}
     assert decisions == {"OwnerGone"}
+    (event,) = reported_events(harness)
+    assert event.startswith(
+        "Pod TPUNodeGroupCreationFailed: JobSet train does not exist or is being"
+    )
 
 
 def test_a_pod_with_the_key_of_another_namespaces_job_gets_no_slice() -> None:

@@ -246,6 +246,48 @@ def test_a_stateful_set_that_needs_no_tpus_any_more_keeps_no_slice() -> None:
     until(harness, lambda: topologies(harness) == [])
 
 
+def test_pods_whose_deployment_was_deleted_without_them_are_told_that_it_is_gone() -> None:
+    harness = new_harness(TPU_NODE_GROUP)
+    apply(harness, objects.deployment())
+    until(harness, lambda: running(harness) == 1)
+    orphan = {"propagationPolicy": "Orphan"}
+    harness.simulation.admin("DELETE", f"{PATHS['Deployment']}/serve", orphan)
+    (left,) = harness.simulation.admin("GET", PATHS["ReplicaSet"])["items"]
+    path = f"{PATHS['ReplicaSet']}/{left['metadata']['name']}"
+    harness.simulation.admin("PATCH", path, {"spec": {"replicas": 0}}, **MERGE)
+    until(harness, lambda: harness.leftovers() == [])
+    harness.simulation.admin("PATCH", path, {"spec": {"replicas": 1}}, **MERGE)
+    harness.run_for(5 * MINUTE)
+    assert reported_events(harness)[-1].startswith(
+        "Pod TPUNodeGroupCreationFailed: Deployment serve does not exist or is being deleted, so that "
+    )
+
+
+def test_a_pod_of_a_deployment_that_asks_for_several_hosts_keeps_no_slice() -> None:
+    harness = new_harness(TPU_NODE_GROUP)
+    apply(harness, objects.deployment(2))
+    until(harness, lambda: running(harness) == 2)
+    change = {"spec": {"template": objects.template(FOUR_HOSTS)}}
+    harness.simulation.admin("PATCH", f"{PATHS['Deployment']}/serve", change, **MERGE)
+    until(harness, lambda: (running(harness), slices(harness)) == (1, 1))
+
+
+def test_a_pod_whose_first_one_does_not_wait_for_their_slice_is_told_that() -> None:
+    harness = new_harness(TPU_NODE_GROUP)
+    apply(harness, objects.stateful_set(3))
+    until(harness, lambda: running(harness) == 3)
+    changed = select_key(objects.stateful_set(3, FOUR_HOSTS))
+    path = f"{PATHS['StatefulSet']}/serve"
+    harness.simulation.admin("PATCH", path, {"spec": changed["spec"]}, **MERGE)
+    harness.run_for(20 * MINUTE)
+    name = Unit("StatefulSet", NAMESPACE, "serve", "").slice_name
+    assert reported_events(harness)[-1] == (
+        f"Pod TPUNodeGroupCreationFailed: TPUNodeGroup {name} does not exist, and is created when the "
+        "first Pod of StatefulSet serve waits for it. If that Pod runs elsewhere or has ended, delete "
+        "StatefulSet serve and apply it again"
+    )
+
+
 def test_a_suspended_job_loses_its_slice_after_a_time_and_gets_one_again() -> None:
     harness = new_harness(TPU_NODE_GROUP)
     harness.configure(suspended_release=timedelta(minutes=5))

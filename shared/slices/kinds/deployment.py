@@ -119,14 +119,14 @@ def _owner_name(demand: Demand) -> str:
 
 def _view(pod: Document) -> PodView | None:
     """A Pod that runs with TPU chips, or that waits for a slice or will, as soon as the scheduler has
-    tried it. A Pod that a queue holds does not wait yet."""
+    tried it. A Pod that a queue holds does not wait yet; one that asks for several hosts gets none."""
     metadata, spec = read_mapping(pod, "metadata"), read_mapping(pod, "spec")
     phase, node = read_text(read_mapping(pod, "status"), "phase"), read_text(spec, "nodeName")
     demand = read_demand(pod)
     has_ended = phase in ("Succeeded", "Failed") or "deletionTimestamp" in metadata
     is_held = any(True for _ in read_mappings(spec, "schedulingGates"))
     is_out = is_held or not demand.topology or has_opted_out(demand.labels, demand.annotations)
-    if has_ended or not demand.chips or (not node and is_out):
+    if has_ended or not demand.chips or (not node and (is_out or demand.hosts > 1)):
         return None
     return PodView(read_text(metadata, "creationTimestamp"), demand.uid, node)
 

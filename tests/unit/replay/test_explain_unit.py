@@ -408,8 +408,8 @@ def test_a_pod_whose_leader_runs_is_explained_itself() -> None:
     admin("PATCH", f"{PODS}/{first}/status", {"status": {"phase": "Running"}}, **MERGE)
     explained = tool.json("explain", f"pod/{name}")
     slice_name = Unit("Job", "default", "train", "").slice_name
-    why = f"waits for the slice {slice_name} of Job train. There is no slice."
-    assert explained["cause"] == f"Pod default/{name} {why}"
+    why = f"waits for the slice {slice_name} of Job train. TPUNodeGroup {slice_name} does not exist, and is"
+    assert explained["cause"].startswith(f"Pod default/{name} {why} created when the first Pod of ")
     assert [one["outcome"] for one in explained["steps"]] == ["NotWaiting"]
 
 

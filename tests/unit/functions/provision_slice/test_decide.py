@@ -149,6 +149,16 @@ def unfit(others: str = "") -> Emit:
 
 
 UNFIT = unfit()
+OWNER_GONE = warning(
+    "CreationFailed",
+    "JobSet train does not exist or is being deleted, so that no slice is created for its Pods. If it "
+    "was deleted without them, delete their controller, too, and apply it again",
+)
+WITHOUT_LEADER = warning(
+    "CreationFailed",
+    f"{NAME} does not exist, and is created when the first Pod of Job train-workers-0 of JobSet train "
+    "waits for it. If that Pod runs elsewhere or has ended, delete JobSet train and apply it again",
+)
 WITH_DEADLINE = replace(READY, release_after=NOW)
 SELF_HEALING_WITH_DEADLINE = replace(SELF_HEALING, release_after=NOW)
 LATER = datetime(2026, 11, 20, 10, 15, tzinfo=UTC)
@@ -254,6 +264,7 @@ TABLE: dict[str, tuple[PodAt, Plan]] = {
     "no slice, the namespace is at its limit, paused": (observed_pod(quota=FULL, is_paused=True), PAUSE),
     "the slice is ready, the namespace is at its limit": (observed_pod(READY, quota=FULL), Plan("Ready")),
     "the JobSet is gone": (observed_pod(jobset=None), Plan("OwnerGone")),
+    "the JobSet is gone, on a resync": (observed_pod(jobset=None, is_resync=True), Plan("OwnerGone", (OWNER_GONE,))),
     "the JobSet is being deleted": (observed_pod(jobset=changed_jobset(metadata={"deletionTimestamp": "2026-11-20T10:00:00Z"})), Plan("OwnerGone")),
     "the JobSet has other Jobs": (observed_pod(jobset=changed_jobset(spec={"replicatedJobs": [{"name": "others", "template": {}}]})), Plan("NoSuchUnit")),
     "the JobSet has completed": (observed_pod(jobset=changed_jobset(**with_condition("Completed"))), Plan("OwnerEnded")),
@@ -722,8 +733,9 @@ def test_for_a_pod_that_does_not_lead_nothing_is_created_or_deleted(
     (observed, now), plan = case
     claim = replace(observed.leader.claim, is_leader=False)
     follower = replace(observed, leader=observed.leader._replace(claim=claim))
-    silent = Plan("NotWaiting", note="its leader does not wait")
-    assert decide(follower, now) == (plan if plan.outcome == "Unfit" else silent)
+    reports = (WITHOUT_LEADER,) if observed.existing is None and observed.need == "needs it" else ()
+    waits = Plan("NotWaiting", reports, note="its leader does not wait")
+    assert decide(follower, now) == (plan if plan.outcome == "Unfit" else waits)
 
 
 def test_a_pod_that_does_not_lead_and_asks_for_an_impossible_slice_gets_no_event() -> None:
