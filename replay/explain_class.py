@@ -53,5 +53,5 @@ def _list_candidates(
             words = f"by {known.asked_by}; others may ask it at {known.until:%H:%M} UTC"
             yield place.key, "claimed", words
         else:
-            words = f"{known.reason} since {known.since:%H:%M} UTC: {cut_words(known.message)}"
+            words = f"since {known.since:%H:%M} UTC ({known.reason}): {cut_words(known.message)}"
             yield place.key, "refused", f"{words}. The next try is at {known.until:%H:%M} UTC"

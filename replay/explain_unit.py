@@ -150,10 +150,11 @@ def _explain_pods(
         if unit.owner_key == own.owner_key if unit else kind.names_unit(pod, own):
             found = _explain_found(deps, pod)
             outcome = "NotWaiting" if waiting.may_be_tried(leader, now) else "KindOff"
-            words = outcome, found.cause.rstrip(".")
-            yield from found.steps or (
-                StepExplanation(step, False, *words, about=leader.demand.name),
+            why = found.cause.rstrip(".")
+            steps = found.steps or (
+                StepExplanation(step, False, outcome, about=leader.demand.name),
             )
+            yield from (replace(one, note=one.note or why) for one in steps)
 
 
 def _observe_pod(deps: Dependencies, leader: Leader, now: datetime) -> tuple[SliceWork, Observed]:
@@ -312,11 +313,13 @@ def _describe(observed: Observed, plan: Plan) -> str:
     unit = observed.desired.unit
     if observed.need is not Need.NEEDED:
         return f"gets no slice: {unit.kind} {unit.owner} {observed.need}"
-    words = [
-        one.event.message if isinstance(one, Emit) else f"provision_slice would {one.describe()}"
-        for one in plan.list_actions()
-        if isinstance(one, CreateSlice | DeleteSlice) or (isinstance(one, Emit) and one.once)
-    ]
+    words = []
+    for one in plan.list_actions():
+        event = one.started if isinstance(one, DeleteSlice) else one
+        if isinstance(event, Emit) and (event.once or event is not one):
+            words.append(event.event.message)
+        elif isinstance(one, CreateSlice | DeleteSlice):
+            words.append(f"provision_slice would {one.describe()}")
     state = (*words, PHASES[find_phase(observed.existing)])[0]
     return f"waits for the slice {observed.desired.name} of {unit.shown}. {state}"
 

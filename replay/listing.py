@@ -24,6 +24,7 @@ from shared.slices import classes
 from shared.slices.by_node_group.provider import read_slice
 from shared.slices.by_node_pool.desired_pool import MANAGER, MANAGER_LABEL
 from shared.slices.by_node_pool.found_pools import is_managed, read_unit
+from shared.slices.candidates import without_advice
 from shared.slices.units import find_wait_start
 
 IDLE = "Idle for"
@@ -80,6 +81,8 @@ def _list_slices(deps: Dependencies, namespace: str) -> Iterator[Row]:
         chips = _describe_chips(raw, known)
         cells = (metadata["namespace"], metadata["name"], *state, nodes, chips, workload, age)
         words = ready.message if ready and not ready.is_true else ""
+        if owned and owned.class_name:  # the class asks elsewhere
+            words = without_advice(words)
         if idle_since := guess_time(read_mapping(raw, "status").get("idleSince")):
             words = words or f"{IDLE} {render_age(now - idle_since)}: no Pod uses its chips"
         if known.run_ends and now < known.run_ends <= now + max(status.RUN_END_NOTICES):
@@ -164,11 +167,15 @@ def _describe_refusal(one: classes.Refusal) -> str:
     until = f"{one.until:%H:%M} UTC ({one.reason})"
     if one.asked_by:
         return f"{one.asked_by} asks {one.candidate} again, others may at {until}"
-    return f"{one.candidate} has no {one.shape.topology} until {until}"
+    return f"{one.candidate} is not asked for {one.shape.topology} until {until}"
 
 
 _TABLES: tuple[tuple[str, str, tuple[List, ...]], ...] = (
-    ("slices", "NAMESPACE SLICE READY REASON NODES CHIPS FOR AGE", (_list_slices, _list_pools)),
+    (
+        "slices",
+        "NAMESPACE SLICE READY REASON NODES CHIPS WORKLOAD AGE",
+        (_list_slices, _list_pools),
+    ),
     ("waiting", "NAMESPACE POD WORKLOAD WAITS", (_list_waiting,)),
     ("classes", "CLASS DEFAULT SLICES CHIPS WAIT", (_list_classes,)),
 )

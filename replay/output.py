@@ -33,6 +33,7 @@ _BOLD = 1
 _STYLES = {"True": 32, "False": 31, "Unknown": 33}
 """ANSI codes: green, red, yellow."""
 _BREAKS = re.compile("(?<=[/,])")
+_EVENT = re.compile(r"\b(event \w+): (.+)")
 MAX_EVENTS = 5
 
 
@@ -279,6 +280,14 @@ def _print_answers(answers: Sequence[StepExplanation], head: Sequence[str], said
     rows = []
     for one in answers:
         cells = (one.step, "yes" if one.is_triggered else "no", one.about or "-", one.outcome)
-        actions = [f"- {action}" for action in one.actions]
-        rows.append((cells[: len(head)], (*actions, _unsaid(one.note, " ".join((said, *actions))))))
+        note = _unsaid(one.note, " ".join((said, *one.actions)))
+        rows.append((cells[: len(head)], (*_list_actions(one.actions, said), note)))
     print_rows(head, rows, "\n")
+
+
+def _list_actions(actions: Sequence[str], said: str) -> Iterator[str]:
+    """The actions, as items. The words of an Event that were printed already are left out."""
+    for action in actions:
+        event = _EVENT.search(action)
+        yield f"- {action[: event.end(1)] if event and event[2] in said else action}"
+        said += action

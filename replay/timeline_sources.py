@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -116,13 +116,14 @@ def build_timeline(
             "this name in this time range; try a longer one, for example --since 7d"
         )
     events: list[dict[str, Any]] = []
-    ready = None
+    ready, period = None, status.Unusable()
     if group is not None:
         try:
             events = cluster.list_events(request.namespace, uid)
         except CallError as error:
             note(f"The timeline has no Events: {error}")
         ready = status.parse_of(group).conditions.get(Type.READY)
+        period = status.parse_of(group).unusable
     chips = request.chips_per_vm or _find_chips(group, own)
     if not chips:
         note("The group has no machine type: set the chips of a VM with --chips-per-vm.")
@@ -130,7 +131,13 @@ def build_timeline(
     has_tries = any("candidate" in read_mapping(one, "jsonPayload") for one in own)
     asked_at = requested if has_tries and requested and requested >= since else None
     given = own, events, request.until, ready, again, asked_at
-    return read_timeline(request.key, name, chips, *given)
+    timeline = read_timeline(request.key, name, chips, *given)
+    if period.cause is None or period.since is None or period.since > request.until:
+        return timeline
+    # The log has a period when it has ended, or lasts an hour.
+    lasts = (request.until - max(period.since, since)).total_seconds() / 3600 * period.chips
+    sums = timeline.unusable
+    return replace(timeline, unusable={**sums, period.cause: sums.get(period.cause, 0) + lasts})
 
 
 def _find_lives(entries: Sequence[Mapping[str, Any]]) -> dict[str, str]:

@@ -27,7 +27,7 @@ def render_summary(timeline: Timeline, price: float | None) -> Iterator[str]:
         yield (
             f"Of the time not Ready, operations of Compute Engine ran for {_took(shares[COMPUTE])}, "
             f"only functions for {_took(shares['functions'])}. For {_took(shares['neither'])} neither "
-            "ran: the slice waited for capacity, or VMs booted and joined."
+            "ran: the slice waited for capacity or after a loss, or VMs booted and joined."
         )
     yield render_cost(timeline, price)
     if timeline.unusable:

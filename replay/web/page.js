@@ -189,7 +189,11 @@ function update(changes) {
   if (Object.keys(changes).some((key) => /^(deadLetters|leaks)/.test(key))) updateRest();
   if (["life", "pod", "timeline", "viewError", "timelineError"].some((key) => key in changes)) updateView();
   if (changes.legend) find("legend").innerHTML = changes.legend;
-  if (changes.chart) find("chart").innerHTML = changes.chart;
+  if (changes.chart) {
+    const place = find("chart"), isNew = !place.firstChild;
+    place.innerHTML = changes.chart;
+    if (isNew) place.scrollLeft = place.scrollWidth; // on a narrow screen, what is now
+  }
   if (changes.lines) updateLines(changes.lines);
   updateErrors();
   updateLive();

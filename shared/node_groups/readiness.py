@@ -194,11 +194,12 @@ def _check_pending(group: AnyGroup, status: Status) -> Readiness | None:
         return None
     reason = next((entry.why for entry in status.pending), Reason.NODE_NOT_READY)
     names = ", ".join(entry.name for entry in status.pending[:3]) or "a Node"
-    missing = f"{status.counts.desired - status.counts.ready} of {status.counts.desired} nodes"
+    left = status.counts.desired - status.counts.ready
+    missing = f"{left} of {status.counts.desired} nodes"
     if reason == Reason.AWAITING_NODE_JOIN:
         why = " after a restart" if status.completed_at is not None else ""
         return Readiness(False, reason, f"Waiting for {missing} to become Ready{why}: {names}")
-    text = f"{missing} are not ready"
+    text = f"{missing} {'is' if left == 1 else 'are'} not ready"
     if reason == Reason.NODE_NOT_READY and status.completed_at is not None and status.pending:
         reported = max(one.since for one in status.pending if one.why == reason)
         text += f", or are counted from {render_time(reported + READY_AGAIN_AFTER)} on"

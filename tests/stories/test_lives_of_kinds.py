@@ -384,7 +384,7 @@ def test_a_slice_that_has_lost_one_host_is_reported_once_and_leaves_nothing_when
     life.harness.run_for(HOUR)
     assert life.slices() == before
     (message,) = {*life.reports("Lost")}
-    assert "does not recover by itself: Preempted: 1 of 2 nodes are not ready" in message
+    assert "does not recover by itself: Preempted: 1 of 2 nodes is not ready" in message
     life.delete()
     life.until_nothing_is_left()
 

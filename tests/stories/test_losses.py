@@ -57,7 +57,7 @@ def test_a_preempted_vm_of_a_slice_is_named_and_not_recreated() -> None:
     helpers.until_reason(harness, "Preempted", timeout=2 * MINUTE)
     name = helpers.vm_name(lost)
     text = (
-        f"1 of 2 nodes are not ready: {name}. Lost at {loss_time(harness)}. Compute Engine does not "
+        f"1 of 2 nodes is not ready: {name}. Lost at {loss_time(harness)}. Compute Engine does not "
         "restart Spot VMs of a slice. Delete the group and apply it again."
     )
     expected = ("False", "Preempted", text)

@@ -337,8 +337,8 @@ def test_a_lost_vm_is_named_as_soon_as_it_is_lost() -> None:
     tool.harness.simulation.gce.faults.preempt(lost)
     vm = f"NAME-{lost[-4:]}"
     text = "default/spot has been Ready for 1m, but its status is out of date: label_node observes"
-    _after(tool, 1, 0, f"{text} NodeLost now: 1 of 4 nodes are not ready: {vm}.", name="spot")
-    cause = f"(Preempted): 1 of 4 nodes are not ready: {vm}. Lost at 2026-01-01T00:03:01Z. "
+    _after(tool, 1, 0, f"{text} NodeLost now: 1 of 4 nodes is not ready: {vm}.", name="spot")
+    cause = f"(Preempted): 1 of 4 nodes is not ready: {vm}. Lost at 2026-01-01T00:03:01Z. "
     advice = (
         "Compute Engine does not restart Spot VMs of a slice. Delete the group and apply it again."
     )

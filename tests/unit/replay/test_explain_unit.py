@@ -73,12 +73,12 @@ def test_a_waiting_pod_is_explained_with_the_slice_that_would_be_created(provide
     (pod,) = pods(tool.harness)
     before = len(tool.calls)
     ((step, about, is_triggered, outcome, note, actions),) = rows(tool)
-    assert (step, about, is_triggered, outcome, note) == (
-        "provision_slice",
-        pod["metadata"]["name"],
-        True,
-        "Creating",
-        "",
+    name = pod["metadata"]["name"]
+    assert (step, about, is_triggered, outcome) == ("provision_slice", name, True, "Creating")
+    job = "Job train-workers-0 of JobSet train"
+    assert note == (
+        f"Pod default/{name} waits for the slice {NAME} of {job}. provision_slice would create the "
+        f"slice {NAME}"
     )
     assert actions[0] == f"create the slice {NAME}"
     started = f"event {PREFIXES[provider]}CreationStarted: Creating {NOUNS[provider]} {NAME}, "
@@ -110,10 +110,12 @@ def test_the_table_has_the_steps_with_their_actions() -> None:
     (pod,) = pods(tool.harness)
     result = tool.run(*ABOUT)
     lines = result.stdout.splitlines()
-    assert lines[:2] == [
-        "JobSet default/train has not ended: 1 Pod waiting for a slice, 0 slices.",
-        "",
-    ]
+    assert lines[1] == ""
+    assert lines[0] == (
+        "JobSet default/train has not ended: 1 Pod waiting for a slice, 0 slices: Pod "
+        f"default/{pod['metadata']['name']} waits for the slice {NAME} of Job train-workers-0 of "
+        f"JobSet train. provision_slice would create the slice {NAME}."
+    )
     assert lines[2].split() == ["STEP", "BY", "SWEEP", "ABOUT", "OUTCOME"]
     assert lines[3].split() == ["provision_slice", "yes", pod["metadata"]["name"], "Creating"]
     assert lines[4] == f"    - create the slice {NAME}"
@@ -344,7 +346,10 @@ def test_the_slices_of_a_workload_of_any_kind_are_explained(word: str) -> None:
     slice_name = unit.slice_name
     tool, _, pod = explain_one(QUIET, ON, manifest)
     asked = tool.json("explain", word)
-    assert asked["cause"] == f"{state}: 1 Pod waiting for a slice, 0 slices."
+    counted = f"{state}: 1 Pod waiting for a slice, 0 slices"
+    assert asked["cause"].startswith(
+        f"{counted}: Pod default/{pod} waits for the slice {slice_name} "
+    )
     assert [(one["about"], one["outcome"]) for one in asked["steps"]] == [(pod, "Creating")]
     assert f"create the slice {slice_name}" in asked["steps"][0]["actions"]
     [waiting] = tool.json("get")["waiting"]
@@ -356,7 +361,7 @@ def test_the_slices_of_a_workload_of_any_kind_are_explained(word: str) -> None:
     tool.harness.run_for(timedelta(minutes=1))
     kept = tool.json("explain", word)
     assert kept["cause"].startswith(f"{state}: ")
-    assert ", 1 slice." in kept["cause"]
+    assert re.search(r", 1 slice(\.$|: )", kept["cause"])
     last = kept["steps"][-1]
     assert (last["step"], last["about"], last["outcome"]) == ("release_slice", slice_name, "Needed")
     assert kept["groups"] == [f"default/{slice_name}"]
@@ -442,7 +447,7 @@ FIELDS = {
     "reason": "QuotaExceeded",
     "since": "2026-01-01T00:00:00Z",
 }
-WORDS = "QuotaExceeded since 00:00 UTC: no quota. The next try is at 00:05 UTC"
+WORDS = "since 00:00 UTC (QuotaExceeded): no quota. The next try is at 00:05 UTC"
 MISSING = "the Pod selects cloud.google.com/gke-spot"
 ON_SPOT = {"nodeSelector": {"cloud.google.com/gke-spot": "true"}}
 DEFAULT = "the newest default that serves the Pod"
@@ -518,7 +523,15 @@ def test_a_slice_is_followed_from_candidate_to_candidate() -> None:
             states = [one["state"] for one in explained["class"]["candidates"]]
             is_due = explained["steps"][0]["outcome"] == "NextCandidate"
             assert is_due == ({"next", "asked now"} <= {*states})
-            assert "create a new" not in tool.run("explain", f"default/{NAME}").stdout
+            for arguments in (("explain", f"default/{NAME}"), ("get",)):
+                assert "create a new" not in tool.run(*arguments).stdout
+            if is_due:
+                refusal = re.escape(f"{HERE[states.index('asked now')]} has no slice of 2 hosts")
+                assert re.search(
+                    rf"JobSet train\. {refusal}.* is tried next\.$", explained["cause"]
+                )
+                printed = tool.run("explain", f"pod/{name}").stdout
+                assert len(re.findall(refusal, printed)) == 1, "it is said once"
             tries.extend([states] if [states] != tries[-1:] else [])
         return are_running(tool.harness)
 

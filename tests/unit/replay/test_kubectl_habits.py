@@ -106,7 +106,16 @@ def test_get_lists_slices_what_waits_and_classes_with_what_each_waits_for(busy_t
     apply(busy_tool, "big", "research")
     busy_tool.harness.run_for(timedelta(minutes=1))
     head, row, wait = busy_tool.run("get").stdout.splitlines()
-    assert head.split() == ["NAMESPACE", "SLICE", "READY", "REASON", "NODES", "CHIPS", "FOR", "AGE"]
+    assert head.split() == [
+        "NAMESPACE",
+        "SLICE",
+        "READY",
+        "REASON",
+        "NODES",
+        "CHIPS",
+        "WORKLOAD",
+        "AGE",
+    ]
     assert row.split() == ["default", "training", "False", "Provisioning", "0/2", "0/8", "-", "1m"]
     assert wait.startswith("    ")
     listed = busy_tool.json("get", "-A")
@@ -195,7 +204,7 @@ def test_get_lists_waiting_pods_and_classes(monkeypatch: pytest.MonkeyPatch) -> 
     assert tool.json("get", "-A")["waiting"] == listed["waiting"]
     assert [call for call in tool.calls if "events" in call] == [f"GET {EVENTS}"]
     of_class |= {"slices": "3", "chips": "12", "wait": "4m"}
-    refused = f"{at['candidate']} has no 2x2 until 00:05 UTC (QuotaExceeded)"
+    refused = f"{at['candidate']} is not asked for 2x2 until 00:05 UTC (QuotaExceeded)"
     assert listed["classes"] == [{**of_class, "message": refused}]
     claimed = [{**one, "askedBy": "research/train"} for one in refusals]
     admin("PATCH", f"{CLASSES}/v6e/status", {"status": {"refusals": claimed}}, **MERGE)
@@ -239,7 +248,7 @@ def test_get_lists_node_pools_by_their_nodes() -> None:
         "reason": "NodePool",
         "nodes": "1/1",
         "chips": "4/4",
-        "for": workload,
+        "workload": workload,
         "message": "",
     }
     assert tool.json("get", "-n", "research")["slices"] == []

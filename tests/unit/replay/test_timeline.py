@@ -18,7 +18,7 @@ from replay.timeline_html import MAX_VMS, render_html
 from replay.timeline_text import join_moments, render_cost
 from shared.node_groups.status import Condition
 from tests.support.harness import Harness
-from tests.unit.replay.tool import Tool, training
+from tests.unit.replay.tool import Tool, example, training
 
 NAME = "tng-training-0123abcd"
 BEGAN = datetime(2026, 1, 1, 10, tzinfo=UTC)
@@ -257,6 +257,21 @@ def test_a_host_error_is_listed_with_its_vm_and_the_time_not_ready() -> None:
     assert _recovered().json(*ARGUMENTS, "--price-per-chip-hour", "2")["cost"] > 2
 
 
+def test_chips_that_are_not_usable_now_count_from_the_beginning() -> None:
+    """The steps log a period when it has ended, or an hour later; this slice waits for a person."""
+    tool = Tool(Harness())
+    harness = tool.harness
+    harness.apply(example("v6e-4x4-spot.yaml", name="training"))
+    assert harness.run_until(lambda: harness.is_ready("training"), timedelta(minutes=9))
+    vm = next(path for path in harness.simulation.gce.leftovers() if "/instances/" in path)
+    harness.simulation.gce.faults.preempt(vm)
+    assert harness.run_until(lambda: not harness.is_ready("training"), timedelta(minutes=9))
+    harness.run_for(timedelta(minutes=30))
+    unusable = tool.json(*ARGUMENTS)["unusableChipHours"]
+    assert unusable["computeEngine"] == pytest.approx(0.5 * 12, rel=0.1)
+    assert "the slice waited for capacity or after a loss" in tool.run(*ARGUMENTS).stdout
+
+
 def test_the_timeline_has_step_decision_and_reason_in_order() -> None:
     text = _recovered().run(*ARGUMENTS).stdout
     head, moments = text.split("\n\n", 1)
@@ -265,7 +280,7 @@ def test_the_timeline_has_step_decision_and_reason_in_order() -> None:
     times = [one[:8] for one in moments.splitlines()]
     assert times == sorted(times)
     assert re.search(r"\d  create_resources +Inserting  \[Added; calls: .*; \d\.\d s\]", moments)
-    assert re.search(r"\d  status +not Ready: Preempted  \[1 of 2 nodes are not ready", moments)
+    assert re.search(r"\d  status +not Ready: Preempted  \[1 of 2 nodes is not ready", moments)
     assert re.search(r"\d  event +Provisioned", moments)
 
 

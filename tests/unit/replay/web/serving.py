@@ -75,7 +75,7 @@ class Scripted:
 
     def set_slices(self, *rows: tuple[str, ...], words: str = "", error: str = "") -> None:
         """The slices of the overview, by name, Ready and reason."""
-        head = ("NAMESPACE", "SLICE", "READY", "REASON", "NODES", "CHIPS", "FOR", "AGE")
+        head = ("NAMESPACE", "SLICE", "READY", "REASON", "NODES", "CHIPS", "WORKLOAD", "AGE")
         cells = [(("default", *row, "0/2", "0/8", "-", "1m"), words) for row in rows]
         pods = Table("waiting", ("NAMESPACE", "POD", "WORKLOAD", "WAITS"), [])
         tables = [Table("slices", head, cells, error), pods, Table("classes", ("CLASS",), [])]

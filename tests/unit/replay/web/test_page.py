@@ -387,6 +387,17 @@ def test_each_cell_stands_under_its_head(browser: Browser, server: PageServer) -
     assert set(narrow.evaluate(lefts.format("thead th"))) == {0}
 
 
+def test_a_narrow_screen_shows_the_end_of_the_chart(browser: Browser, server: PageServer) -> None:
+    """Its beginning alone may show a Ready slice that is lost now."""
+    tab = browser.open_tab(f"{server.address}#/slice/default/train", 420)
+    tab.wait_for("document.querySelector('#chart svg') !== null")
+    left, seen, whole = tab.evaluate(
+        "(({scrollLeft, clientWidth, scrollWidth}) => [scrollLeft, clientWidth, scrollWidth])"
+        "(document.querySelector('#chart'))"
+    )
+    assert (left > 0, round(left + seen)) == (True, whole)
+
+
 def test_what_a_condition_says_is_not_cut(browser: Browser, server: PageServer) -> None:
     words = "document.querySelector('#table .words td')"
     tab = browser.open_tab(f"{server.address}#/slice/default/train", 1280)

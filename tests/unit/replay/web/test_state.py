@@ -11,7 +11,7 @@ from replay.listing import IDLE, Table
 from replay.web.state import Lines, build_overview, find_changes
 
 NOW = datetime(2026, 1, 1, 10, tzinfo=UTC)
-HEAD = ("NAMESPACE", "SLICE", "READY", "REASON", "NODES", "CHIPS", "FOR", "AGE")
+HEAD = ("NAMESPACE", "SLICE", "READY", "REASON", "NODES", "CHIPS", "WORKLOAD", "AGE")
 
 
 def build(*rows: tuple[str, ...], price: float | None = None, **others: Table) -> dict[str, Any]:
