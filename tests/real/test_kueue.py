@@ -18,7 +18,7 @@ from local.control_plane import workload_controllers
 from local.control_plane.plane import OwnControlPlane
 from local.show.workload_demo import OPTIONS
 from local.tests.real_parts import get_kueue, get_workload_controllers, open_own_control_plane
-from tests.real.life import WITHIN_S, Document, Life, living
+from tests.real.life import PODS, WITHIN_S, Document, Life, living
 from tests.real.pods import kubectl
 from tests.real.queues import (
     JOBSETS,
@@ -117,6 +117,29 @@ async def test_a_preempted_jobset_that_is_not_admitted_again_loses_its_slice_and
         await life.ask("DELETE", f"{JOBSETS}/high", {"propagationPolicy": "Foreground"})
         assert not set(lost.values()) & set((await run(life, "low")).values())
         await leave_nothing(life, "low")
+
+
+async def test_a_leader_worker_set_whose_queue_is_stopped_loses_its_slice_and_gets_another(
+    cluster: OwnControlPlane, tmp_path: Path
+) -> None:
+    async with living(cluster, tmp_path, suspended_release_minutes=1) as life:
+        await set_template(life)
+        limits = "default: {kinds: [LeaderWorkerSet], slices: 4, chips: 32}"
+        await life.ask("PATCH", OPTIONS, {"data": {"namespaces": limits}})
+        path = next(one for one, manifest in WAITING.items() if manifest["kind"] != "Job")
+        labelled = label_workload(WAITING[path])
+        labelled["metadata"]["labels"][f"{LABEL}/queue-name"] = "tpus"
+        await life.ask("POST", path.rpartition("/")[0], labelled)
+        await until_alone(life, {path: WAITING[path]})
+        assert len(await group_names(life)) == 1
+        queue = "/apis/kueue.x-k8s.io/v1beta2/clusterqueues/tpus"
+        await life.ask("PATCH", queue, {"spec": {"stopPolicy": "HoldAndDrain"}})
+        await until_slices_are(life, 0, WITHIN_S + 120)
+        assert all(one["spec"]["schedulingGates"] for one in await life.client.list(PODS))
+        await life.ask("PATCH", queue, {"spec": {"stopPolicy": "None"}})
+        await until_alone(life, {path: WAITING[path]})
+        await life.ask("DELETE", path, {"propagationPolicy": "Foreground"})
+        await leave_nothing(life)
 
 
 MODELS = {"tpus": "STANDARD", "tpus-reserved": "RESERVATION_BOUND", "tpus-spot": "SPOT"}

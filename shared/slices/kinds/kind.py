@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shared.base.documents import Document, read_mapping, read_mappings, read_text, read_texts
 from shared.base.names import JOBSET_KIND, POOL_LABEL
-from shared.base.pods import holds_chips
+from shared.base.pods import holds_chips, read_count
 from shared.base.slice_names import JOB_KEY_SELECTOR
 from shared.base.timestamps import guess_time
 from shared.base.topology import TOPOLOGY
@@ -27,6 +27,8 @@ TIE = "tpu-functions.dev/tie: enabled"
 """The label of the namespaces in which the webhook ``tie_pod`` ties Pods to their slices."""
 FEW_NODES = 8
 """Up to so many Nodes, Pods are listed Node by Node. For hundreds of Nodes that would take too long."""
+QUEUE = "kueue.x-k8s.io/queue-name"
+"""The label of a workload in a queue of Kueue."""
 FEW_OWNERS = 8
 """More owners in a namespace than this are listed together instead of read one by one."""
 
@@ -178,7 +180,28 @@ class UnitKind:
     ) -> Mapping[Unit, UnitState]:
         """The state of each of these units, which have slices. Owners are read once."""
         owners = _read_owners(cluster, self.name, units)
-        return {one: self.decide_state(one, owners.get(one.owner_key), rules) for one in units}
+        states = {one: self.decide_state(one, owners.get(one.owner_key), rules) for one in units}
+        return {one: self._add_hold(cluster, one, state, rules) for one, state in states.items()}
+
+    def _add_hold(self, cluster: Cluster, unit: Unit, state: UnitState, rules: Rules) -> UnitState:
+        """The state of a unit whose Pods a queue has preempted, if their owner cannot be suspended: the
+        queue holds their successors by scheduling gates."""
+        owner, after = state.owner or {}, rules.suspended_release
+        is_queued = QUEUE in read_texts(read_mapping(owner, "metadata"), "labels")
+        # Jobs, which can be suspended, have no replicas.
+        ready = read_count(read_mapping(owner, "status"), "readyReplicas", 0)
+        is_ready = ready >= read_count(read_mapping(owner, "spec"), "replicas", 0)
+        if state.need is not Need.NEEDED or is_ready or not (is_queued and after):
+            return state
+        pods = self.list_pods(cluster, unit)
+        times = [guess_time(one["metadata"].get("creationTimestamp")) for one in pods]
+        is_held = all(any(read_mappings(one["spec"], "schedulingGates")) for one in pods)
+        since = max((one for one in times if one is not None), default=rules.now)
+        if not is_held or rules.now - since < after:
+            return state
+        minutes = int((rules.now - since) / timedelta(minutes=1))
+        why = f"a queue has held the Pods of {unit.shown} for {minutes} minutes"
+        return UnitState(Need.NOT_NEEDED, why, since + after, owner)
 
     def decide_state(
         self, unit: Unit, owner: Document | None, rules: Rules | None = None

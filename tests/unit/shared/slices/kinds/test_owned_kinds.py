@@ -570,3 +570,47 @@ def test_the_pods_of_a_unit_are_listed(kind: UnitKind, unit: Unit, names: list[s
     assert (
         cast("FakeCluster", cluster).calls["list batch.kubernetes.io/job-name=train"] == is_of_job
     )
+
+
+QUEUED: dict[str, Any] = {"labels": {"kueue.x-k8s.io/queue-name": "tpus"}}
+HELD: dict[str, Any] = {
+    "metadata": {"creationTimestamp": f"{NOW - HOUR:%Y-%m-%dT%H:%M:%SZ}"},
+    "spec": {"schedulingGates": [{"name": "kueue.x-k8s.io/admission"}]},
+}
+WHY_HELD = "a queue has held the Pods of Pod 1 of StatefulSet web for 60 minutes"
+HOLDS: dict[str, tuple[dict[str, Any], timedelta | None, list[Any], str]] = {
+    "held for an hour": (QUEUED, HOUR, [web("1", **HELD)], WHY_HELD),
+    "held for less": (QUEUED, HOUR + timedelta(seconds=1), [web("1", **HELD)], ""),
+    "suspension releases nothing": (QUEUED, None, [web("1", **HELD)], ""),
+    "in no queue": ({}, HOUR, [web("1", **HELD)], ""),
+    "not held": (QUEUED, HOUR, [web("1", metadata=HELD["metadata"])], ""),
+    "about to be created again": (QUEUED, HOUR, [], ""),
+    "created at an unknown time": (
+        QUEUED, HOUR, [web("1", **merge(HELD, {"metadata": {"creationTimestamp": "x"}}))], "",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", HOLDS.values(), ids=HOLDS)
+def test_pods_that_a_queue_holds_lose_their_slice_as_suspended_jobs_do(
+    case: tuple[dict[str, Any], timedelta | None, list[Any], str],
+) -> None:
+    metadata, after, pods, why = case
+    found = owner("web", {"replicas": 2}, {"readyReplicas": 1}, **metadata)
+    unit = Unit("StatefulSet", "ns", "web", "1")
+    rules = Rules(NOW, suspended_release=after)
+    state = STATEFUL_SET.read_states(fake(*pods, StatefulSet=found), [unit], rules)[unit]
+    assert (state.why, state.need is Need.NOT_NEEDED) == (why, bool(why))
+    assert state.since == (NOW if why else None)
+
+
+@pytest.mark.parametrize("kind", [STATEFUL_SET, JOB, POD], ids=lambda one: one.name)
+def test_pods_are_read_only_if_those_of_a_workload_in_a_queue_are_not_ready(kind: UnitKind) -> None:
+    """Jobs and Pods have no replicas: a queue suspends or deletes them."""
+    status = {"readyReplicas": 2} if kind is STATEFUL_SET else {}
+    spec = {"replicas": 2} if kind is STATEFUL_SET else FOUR if kind is JOB else {}
+    cluster = FakeCluster(pod("web", **HELD), **{kind.name: owner("web", spec, status, **QUEUED)})
+    unit = Unit(kind.name, "ns", "web", "" if kind is POD else "1")
+    rules = Rules(NOW, suspended_release=HOUR)
+    assert kind.read_states(cast("Cluster", cluster), [unit], rules)[unit].why == ""
+    assert cluster.calls == {"get": 1}
