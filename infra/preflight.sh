@@ -53,7 +53,7 @@ check_cloud() {
     set_requirements "$one"
     check_apis "$one" "$apis"
     check_permissions "$one" "$permissions"
-    [ "$one" != "$project" ] || [ "$problem_count" -ne 0 ] || check_prefix
+    if [ "$problem_count" -ne 0 ]; then continue; elif [ "$one" = "$project" ]; then check_prefix; elif ! is_removal; then check_sinks "$one"; fi
   done
   ! is_removal || return 0
   for secret in $secrets; do
@@ -95,6 +95,19 @@ check_prefix() {
   }
   [ -z "$found" ] || add_problem "project $project has another installation with prefix $prefix: $found is not in Terraform's state of $cluster" \
     "set another name_prefix in $settings; or run it where the state of that installation is (docs/install.md, Upgrade)"
+}
+
+# So are the names of sinks and roles in a served project.
+check_sinks() { # PROJECT
+  local found
+  if grep -qF "google_logging_project_sink.step[\"$1/" <<<"$resources"; then return 0; fi
+  found=$(gcloud logging sinks list --project="$1" --filter="name~^$prefix-(label-node|provision-slice)\$" --format='value(destination)' 2>"$temporary/gcloud") || {
+    add_problem "project $1: it cannot be checked whether another installation with the prefix $prefix serves it: $(head -n 1 "$temporary/gcloud")" \
+      "$(render_grant "$1" roles/logging.configWriter)"
+    return
+  }
+  [ -z "$found" ] || add_problem "project $1 is served by another installation with prefix $prefix: a log sink exports to $(head -n 1 <<<"$found")" \
+    "set another name_prefix in $settings"
 }
 
 check_apis() { # PROJECT "API ..."

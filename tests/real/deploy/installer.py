@@ -98,6 +98,8 @@ class Settings:
     sweep_region: str = "us-central1"
     join_approval: str = "approve_join"
     slice_workloads: bool = False
+    projects: str = PROJECT
+    """All projects, separated by spaces."""
     tokens: bool = False
     """Whether the functions use tokens of the token-writer."""
 
@@ -105,7 +107,7 @@ class Settings:
         """Return the output of ``terraform console``."""
         federation = "federation" if self.federation else ""
         secrets = " ".join(self.secrets)
-        values = (PROJECT, "us-central1", self.prefix, self.jobset_provider, PROJECT)
+        values = (PROJECT, "us-central1", self.prefix, self.jobset_provider, self.projects)
         workloads = str(self.slice_workloads).lower()
         rest = (
             secrets,

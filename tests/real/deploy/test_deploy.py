@@ -888,6 +888,27 @@ def test_a_prefix_of_another_installation_in_the_project_is_rejected(
     assert ran.changing_calls() == []
 
 
+def test_a_prefix_of_another_installation_that_serves_the_same_project_is_rejected(
+    read_only: Installer,
+) -> None:
+    """The names of sinks and roles are unique in a served project, too."""
+    read_only.settings = Settings(projects=f"{PROJECT} tpus")
+    topic = "pubsub.googleapis.com/projects/another/topics/tpu-functions-label-node"
+    listing = r"sinks list --project=tpus --filter=name~\^tpu-functions-\(label-node\|provision-slice\)\$ "
+    read_only.gcloud = [(listing, topic, 0)]
+    ran = read_only.run("--yes", "prod")
+    assert (ran.code, ran.changing_calls()) == (1, [])
+    assert ran.output.partition("deploy.sh: ")[2] == (
+        "1 problem(s); nothing was changed\n\n"
+        f"  - project tpus is served by another installation with prefix tpu-functions: a log sink exports to {topic}\n"
+        "      set another name_prefix in DIR/prod.tfvars\n"
+    )
+    own = ("state list", f'{HAS_STATE[1]}\ngoogle_logging_project_sink.step["tpus/label_node"]', 0)
+    read_only.terraform = [own]
+    read_only.recorded = dict.fromkeys(ELSEWHERE, "")
+    assert "another installation" not in read_only.run("--dry-run", "prod").output
+
+
 def test_a_restored_cluster_is_recorded_after_a_question(read_only: Installer) -> None:
     read_only.terraform = [HAS_STATE, (" apply ", "Error: interrupted", 1)]
     read_only.kubectl = [("annotate", "namespace/kube-system annotated", 0)]
