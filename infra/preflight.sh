@@ -194,8 +194,21 @@ check_requirements() { # VERSION
   [ -z "$jobsets" ] || [ "$workloads" = true ] || kubectl get customresourcedefinitions jobsets.jobset.x-k8s.io >/dev/null 2>&1 ||
     add_problem "jobset_provider is $jobsets, but JobSet is not installed in the cluster" "https://jobset.sigs.k8s.io/docs/installation"
   ! is_installed helm || check_release
+  check_provider
   ! $is_gke || [ "$jobsets" = gke ] ||
     echo "this cluster is on GKE: no VM of a TPUNodeGroup can join it by kubeadm; for slices of JobSets, set jobset_provider = \"gke\" (docs/install.md, A cluster)"
+}
+
+# The functions that release slices of workloads would be deleted, or look for slices of the other provider.
+check_provider() {
+  local left=''
+  if ! has_resource 'google_pubsub_topic.step["release_slice"]'; then return 0; fi
+  [ "$jobsets" = gke ] || left=$(kubectl get nodes --selector=google.com/nodepool-manager=tpu-provisioner --output=name)
+  [ "$jobsets" = tpu-node-group ] || [ -z "$(kubectl get customresourcedefinitions tpunodegroups.tpu.google.com --ignore-not-found --output=name)" ] ||
+    left+=" $(kubectl get tpunodegroups --all-namespaces --selector=tpu-functions.dev/jobset-name --output=name)"
+  left=$(tr -s '\n ' ' ' <<<"$left")
+  [ "$left" = ' ' ] || add_problem "slices of workloads exist, and with jobset_provider = \"$jobsets\" nobody would release them: ${left# }" \
+    "restore jobset_provider, and delete the workloads; change it when the slices are gone"
 }
 
 # helm refuses to work on a release whose last run has not ended. A release names the oldest one to which it can go back.

@@ -1404,6 +1404,36 @@ def test_destroy_is_rejected_while_slices_without_a_group_exist(read_only: Insta
     assert "deploy.sh: 1 problem(s)" in with_groups.output, "they may be those of the groups"
 
 
+@pytest.mark.parametrize(
+    "provider, kind, left",
+    [
+        ("", "nodes --selector=google.com/nodepool-manager=tpu-provisioner", "node/gke-a"),
+        ("", "tpunodegroups --all-namespaces --selector=tpu-functions.dev/jobset-name", "train"),
+        ("tpu-node-group", "nodes --selector=google.com/nodepool-manager", "node/gke-a"),
+        ("gke", "tpunodegroups --all-namespaces --selector=tpu-functions.dev/jobset-name", "train"),
+    ],
+)
+def test_a_provider_is_kept_while_its_slices_exist(
+    provider: str, kind: str, left: str, read_only: Installer
+) -> None:
+    """The functions that release them would be deleted, or look for slices of the other provider."""
+    read_only.settings = Settings(jobset_provider=provider, slice_workloads=bool(provider))
+    served: Rule = ("get customresourcedefinitions tpunodegroups", "found", 0)
+    read_only.kubectl = [(f"get {kind}", left, 0), *([served] if "tpunodegroups" in kind else [])]
+    serves = 'google_pubsub_topic.step["release_slice"]'
+    read_only.recorded = dict.fromkeys(ELSEWHERE, "")
+    read_only.terraform = [("state list", f"{HAS_STATE[1]}\n{serves}", 0)]
+    ran = read_only.run("--dry-run", "--restored", "prod")
+    assert (
+        f'  - slices of workloads exist, and with jobset_provider = "{provider}" nobody would release them: {left} \n'
+        "      restore jobset_provider, and delete the workloads; change it when the slices are gone\n"
+    ) in ran.output
+    assert (ran.code, ran.changing_calls()) == (1, [])
+    read_only.terraform = [HAS_STATE]
+    without = read_only.run("--dry-run", "--restored", "prod")
+    assert "slices of workloads" not in without.output, "they are another program's"
+
+
 def test_missing_settings_credentials_and_cluster_are_reported_together(
     read_only: Installer,
 ) -> None:
