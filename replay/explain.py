@@ -95,10 +95,10 @@ class Explanation:
 
     ``topics``: the steps that the sweep triggers. ``next_resync`` is ``None`` if it does not within an
     hour. ``observed``: when each step, and the sweep, last succeeded, by the log; ``failed``: what has
-    failed since; ``log_error``: why the log could not be read. ``overdue``: the steps that have not
-    answered a resync, and since when. ``events`` are the newest first; ``events_error`` says why there
-    are none. ``of_class``: class and candidate of a slice. ``report``: what a VM that has not joined
-    says on its serial port.
+    failed since; ``refused``: what an API refused its last run; ``log_error``: why the log could not be
+    read. ``overdue``: the steps that have not answered a resync, and since when. ``events`` are the
+    newest first; ``events_error`` says why there are none. ``of_class``: class and candidate of a
+    slice. ``report``: what a VM that has not joined says on its serial port.
     """
 
     group: AnyGroup
@@ -110,6 +110,7 @@ class Explanation:
     steps: tuple[StepExplanation, ...]
     observed: Mapping[str, datetime]
     failed: Mapping[str, str]
+    refused: Mapping[str, str]
     log_error: str
     overdue: Mapping[str, datetime]
     events: Sequence[Mapping[str, Any]]
@@ -165,7 +166,7 @@ def explain(
     if not deps.settings.installation_id and ready and ready.reason == Reason.OTHER_INSTALLATION:
         # Here it is not known which installation it is: the steps would refuse what is observed.
         steps = tuple(replace(one, missed=(), ready=None) for one in steps)
-    observed, failed, log_error, read_since = _read_runs(deps, group, now)
+    observed, failed, refused, log_error, read_since = _read_runs(deps, group, now)
     show("")
     found = {
         step: _find_overdue(group, known, observed.get(step, read_since), now) for step in topics
@@ -178,13 +179,13 @@ def explain(
         error = f"The Events cannot be read: {in_plain_words(failure)}"
     events.sort(key=find_time_of, reverse=True)
     swept = topics, decide.is_settled(group, known), next_resync
-    runs = observed, failed, log_error
     found_as = read_slice(group.raw, now)
     of_class = (
         (found_as.class_name, found_as.place.key) if found_as and found_as.place else ("", "")
     )
+    runs = observed, failed, refused
     return Explanation(
-        group, known, now, *swept, steps, *runs, overdue, events, error, of_class, report
+        group, known, now, *swept, steps, *runs, log_error, overdue, events, error, of_class, report
     )
 
 
@@ -298,11 +299,12 @@ def _list_missed(step: str, plan: Plan, known: Status, observed: Any) -> Iterato
 
 def _read_runs(
     deps: Dependencies, group: AnyGroup, now: datetime
-) -> tuple[dict[str, datetime], dict[str, str], str, datetime]:
-    """When each step last succeeded, what has failed since, why that is not known, and since when
-    all lines were read."""
+) -> tuple[dict[str, datetime], dict[str, str], dict[str, str], str, datetime]:
+    """When each step last succeeded, what has failed since, what an API refused its last run, why that
+    is not known, and since when all lines were read."""
     observed: dict[str, datetime] = {}
     failed: dict[str, str] = {}
+    refused: dict[str, str] = {}
     read_since, token = now, ""
     begun = max(now - LOG_SINCE, group.created)
     query = (
@@ -311,30 +313,34 @@ def _read_runs(
         f'(jsonPayload.group="{group.key}" OR jsonPayload.step="{routes.SWEEP}")'
     )
     if deps.unread:
-        return observed, failed, deps.unread, read_since
+        return observed, failed, refused, deps.unread, read_since
     for _ in range(MAX_PAGES):
         try:
             page = deps.logs.list_page([deps.settings.pubsub_project], query, token, MAX_LINES)
         except API_ERRORS as error:
-            return observed, failed, in_plain_words(error), read_since
+            return observed, failed, refused, in_plain_words(error), read_since
         for entry in page.entries:
             line, at = read_mapping(entry, "jsonPayload"), guess_time(entry.get("timestamp"))
             step, has_failed = str(line.get("step")), entry.get("severity") in ("WARNING", "ERROR")
             read_since = at or read_since
-            if at is not None and (not has_failed or line.get("decision") in _SWEPT):
+            decision = str(line.get("decision"))
+            note = f": {line['note']}" if line.get("note") else ""
+            words = f"{step} at {at or now:%H:%M} UTC {decision}{note}"
+            if note and find_advice(decision) and step not in observed:  # an event about one VM
+                refused.setdefault(step, words)
+            if at is not None and (not has_failed or decision in _SWEPT):
                 observed.setdefault(step, at)
             elif at is not None and step not in observed:
-                note = f": {line['note']}" if line.get("note") else ""
-                failed.setdefault(step, f"{step} at {at:%H:%M} UTC {line.get('decision')}{note}")
+                failed.setdefault(step, words)
         token = page.next_token
         if not token:
-            return observed, failed, "", begun
+            return observed, failed, refused, "", begun
     unread = (
         ""
         if observed or failed
         else "Cloud Logging has found no line, and has not searched to the end"
     )
-    return observed, failed, unread, read_since
+    return observed, failed, refused, unread, read_since
 
 
 def _find_overdue(
@@ -404,11 +410,14 @@ def summarize(explanation: Explanation) -> Iterator[str]:
         subject += f" ({ready.reason})"
     moment, changed = explanation.next_resync, explanation.changed
     class_name, candidate = explanation.of_class
-    missed = [one for one in explanation.steps if one.missed]
+    failed = {**explanation.refused, **explanation.failed}
+    missed = [one for one in explanation.steps if one.missed and one.step not in failed]
     retries = [
         f"{one.step} has failed since {one.since:%H:%M} UTC and is retried: {one.message}"
         for one in explanation.known.retries
     ]
+    tried = (failed[one.step] for one in explanation.steps if one.missed and one.step in failed)
+    retries += [f"a step fails: {words.rstrip('.')}." for words in tried]
     if missed:
         has = "has work and was" if len(missed) == 1 else "have work and were"
         yield f"{subject}: {' and '.join(one.step for one in missed)} {has} not triggered."

@@ -115,7 +115,9 @@ def _describe_cause(name: str, answers: Sequence[StepExplanation]) -> str:
         f"{_count(answers, provision_slice.STEP.name, 'Pod')} waiting for a slice, "
         f"{_count(answers, release_slice.STEP.name, 'slice')}"
     )
-    note = next((one.note for one in answers if one.note), "").rstrip(".")
+    # A Pod whose slice is being created needs nothing.
+    first = sorted(answers, key=lambda one: one.has_observed and not one.actions)
+    note = next((one.note for one in first if one.note), "").rstrip(".")
     return f"{name}: {counts}{f': {note}' if note else ''}."
 
 

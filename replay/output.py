@@ -129,9 +129,7 @@ def print_unit_explanation(explanation: UnitExplanation, form: Format) -> None:
         print_rows(("CANDIDATE", "STATE"), rows, "\n")
     for group in explanation.groups:
         print_paragraph(f"To see whether the slice is Ready: kubectl tng explain {group}")
-    # Below the rows of several Pods and slices, each note is printed, also the one in the cause.
-    said = explanation.cause if len(explanation.steps) == 1 else ""
-    _print_answers(explanation.steps, ("STEP", "BY SWEEP", "ABOUT", "OUTCOME"), said)
+    _print_answers(explanation.steps, ("STEP", "BY SWEEP", "ABOUT", "OUTCOME"), explanation.cause)
 
 
 def print_tables(tables: list[Table], form: Format, place: str) -> None:

@@ -148,6 +148,8 @@ class _AgentWithoutPackages:
         self._machine.write_serial(f"tpu-functions: installing: {wanted}\n")
         # Assumed: the response of the package repository for a missing version.
         self._machine.write_serial("curl: (22) The requested URL returned error: 403\n")
+        failed = "their setup failed (see /var/log/tpu-functions-startup.log) and is retried"
+        self._machine.write_serial(f"tpu-functions: waiting: for packages or services: {failed}\n")
 
     def power_off(self) -> None:
         """Does nothing: the agent runs nothing."""

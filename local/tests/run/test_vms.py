@@ -32,7 +32,7 @@ UBUNTU = (
     [
         (f"{IMAGES}/my-tpu7x-image", {}, True, ""),
         (UBUNTU, {}, False, "tng-train-0a1b2c3d-x1y2 login: \n"),
-        (UBUNTU, {"startup-script": "readonly KUBERNETES_MINOR=1.12"}, False, "kubelet=1.12.*"),
+        (UBUNTU, {"startup-script": "readonly KUBERNETES_MINOR=1.12"}, False, "setup failed (see /var/log/tpu-functions-startup.log) and is retried\n"),
         (UBUNTU, {"startup-script": "readonly KUBERNETES_MINOR=1.33"}, False, "waiting: for kubeadm-join-token"),
     ],
     ids=["image that joins", "image that does not", "version without packages", "no token yet"],

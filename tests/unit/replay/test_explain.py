@@ -19,6 +19,7 @@ from local.vm import agents
 from replay.cloud_logging import Page
 from replay.output import print_paragraph
 from shared.base.timestamps import render_time
+from tests.stories.helpers import STEPS_EMAIL
 from tests.support.harness import Harness, ProcessKilled
 from tests.unit.replay.tool import ALONE, Tool, example, training
 
@@ -363,6 +364,19 @@ def test_work_without_a_message_is_reported_before_the_reason_of_the_status() ->
     _after(tool, 40, 0, text, work, *sweep, RESYNC)
     _after(tool, 70, 0, "{} 3m (AwaitingNodeJoin): Waiting for 2 of 2 nodes to ")
     _after(tool, 60, 0, "default/training has been Ready for ")
+
+
+def test_a_step_that_an_api_refuses_is_not_called_a_lost_message() -> None:
+    """An event about one VM writes no condition, so that until the next resync only the log has it."""
+    tool = _hour()
+    tool.harness.simulation.gce.faults.remove_permission(
+        STEPS_EMAIL, "compute.instances.setMetadata"
+    )
+    tool.harness.apply(training())
+    cause = "{} 1m (Provisioning): a step fails: inject_token at 00:00 UTC PermissionDenied: "
+    call = "instances.set_metadata of NAME-"
+    _after(tool, 65, 0, f"{cause}{call}", "The sweep triggers create_resources")
+    assert "lost" not in tool.run("explain", "default/training").stdout
 
 
 FORBIDDEN = Response.of_json({"kind": "Status", "code": 403, "reason": "Forbidden"}, 403)

@@ -352,6 +352,7 @@ def test_the_slices_of_a_workload_of_any_kind_are_explained(word: str) -> None:
     )
     assert [(one["about"], one["outcome"]) for one in asked["steps"]] == [(pod, "Creating")]
     assert f"create the slice {slice_name}" in asked["steps"][0]["actions"]
+    assert tool.run("explain", word).stdout.count("waits for the slice") == 1
     [waiting] = tool.json("get")["waiting"]
     is_numbered = unit.kind not in ("Deployment", "ReplicaSet")
     shown = unit.shown if is_numbered else replace(unit, member="").shown
@@ -424,6 +425,8 @@ def test_the_limit_of_a_namespace_is_explained_with_the_slice_that_waits_for_it(
         tool.json("explain", f"pod/{name}")["cause"].partition(" waits for the slice ")[2]
         for name in (one, other)
     }
+    workload = tool.json("explain", "deploy/serve")["cause"]
+    assert "Namespace default may have 1 slice" in workload, "the other Pod needs nothing"
     units = [("serve-7c86198fe309499e", 0), ("serve-2b574d7699ac3ae2", 1)]
     assert found in [
         {
