@@ -72,6 +72,10 @@ UNKNOWN_PLACE = re.compile(r"Unknown (zone|region)\b")
 """In Compute Engine's error (400) about a zone or region that does not exist, or that the project may
 not use any more: some zones are open only to selected projects. The second may still have resources."""
 
+_NO_PROJECT = r"The resource 'projects/[^/']+' was not found|Failed to find project "
+"""In Compute Engine's error (404) about the project of a call, in public reports: it does not exist, or
+the account may not see it. It proves nothing about the resource, whose VMs may run."""
+
 BAD_REQUESTS = frozenset({"invalid", "required", "badRequest", "INVALID_FIELD_VALUE"})
 """Compute Engine's codes for a request that it rejects (400) whenever it is repeated: the rows of
 tests/data/gce-refusals.yaml, and the codes of operations."""
@@ -134,6 +138,7 @@ _OF_KUBERNETES = (
     _Rule(Reason.QUOTA_EXCEEDED, http=(403,), text=r" is forbidden: exceeded quota: "),
 )
 _OF_ALL = (
+    _Rule(Reason.PERMISSION_DENIED, http=(404,), text=_NO_PROJECT),
     _Rule(ErrorKind.RATE_LIMIT, code=r"^rateLimitExceeded$|RATE_LIMIT_EXCEEDED"),
     _Rule(ErrorKind.RATE_LIMIT, http=(429,)),
     _Rule(Reason.QUOTA_EXCEEDED, code=r"quota"),
@@ -195,10 +200,11 @@ def classify_answer(http: int, code: str, message: str) -> Verdict:
     """Classify the answer to a call. Unlike the error of an operation, it may show that the caller's
     observation is stale.
 
-    Compute Engine also answers 412 if an organization policy forbids a call.
+    Compute Engine also answers 412 if an organization policy forbids a call, and 404 if the account may
+    not see the project.
     """
-    if http == 404:
-        return Verdict(ErrorKind.ABSENT)
     verdict = classify(http, code, message)
+    if http == 404 and verdict.reason is not Reason.PERMISSION_DENIED:
+        return Verdict(ErrorKind.ABSENT)
     is_conflict = http in (409, 412) and verdict.kind is ErrorKind.TRANSIENT
     return Verdict(ErrorKind.CONFLICT) if is_conflict else verdict

@@ -37,6 +37,10 @@ from tests.support.builders import DATA
 from tests.support.harness import Harness, manifests
 from tests.support.manifests import manifest
 
+NO_PROJECT = (
+    f"The resource 'projects/{PROJECT}' was not found",
+    f"Failed to find project {PROJECT}",
+)
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 
 
@@ -555,6 +559,38 @@ def test_a_deletion_reports_why_it_waits_and_not_why_the_creation_waited() -> No
 
 
 @pytest.mark.conformance("mig-op-expired")
+@pytest.mark.parametrize("message", NO_PROJECT)
+@pytest.mark.parametrize("have_joined", [True, False])
+def test_a_project_that_the_functions_cannot_see_proves_nothing_about_its_slices(
+    have_joined: bool, message: str
+) -> None:
+    """Compute Engine answers 404 about the project, also if the account may not see it any more."""
+    harness = helpers.ready() if have_joined else Harness()
+    if not have_joined:
+        harness.apply(manifest())
+        helpers.until(harness, lambda: bool(helpers.vms(harness)))
+    vms, nodes = helpers.vms(harness), set(helpers.nodes(harness))
+    assert bool(nodes) is have_joined
+
+    def hidden(_step: str, call: str) -> Response | None:
+        error = {"code": 404, "message": message, "errors": [{"reason": "notFound"}]}
+        return Response.of_json({"error": error}, 404) if "/compute/" in call else None
+
+    harness.hooks.instead = hidden
+    if have_joined:
+        harness.run_for(2 * HOUR)
+        assert set(helpers.nodes(harness)) == nodes
+    harness.delete(NAME)
+    harness.run_for(HOUR)
+    _, reason, text = helpers.condition_of(harness)
+    assert (reason, message in text) == ("PermissionDenied", True), text
+    assert helpers.vms(harness) == vms
+    harness.hooks.instead = lambda _step, _call: None
+    helpers.until_gone(harness)
+    harness.run_for(10 * MINUTE)
+    assert harness.leftovers() == []
+
+
 def test_a_slice_works_although_its_operations_no_longer_exist() -> None:
     harness = Harness()
     harness.apply(manifest())

@@ -27,6 +27,8 @@ RETRY, OBSERVE_AGAIN, BUG = "retry", "observe again", Reason.REFUSED
 EXPECTED: dict[str, str] = {
     "any get: resource absent": OBSERVE_AGAIN,
     "any delete: resource absent": OBSERVE_AGAIN,
+    "any: project absent or not visible to the account": Reason.PERMISSION_DENIED,
+    "any: project absent or not visible to the account (other words)": Reason.PERMISSION_DENIED,
     "any insert: name taken": OBSERVE_AGAIN,
     "any mutation: requestId is no UUID or the zero UUID": BUG,
     "instanceTemplates.delete: a group uses it": RETRY,
