@@ -303,14 +303,14 @@ def _read_runs(
     """When each step last succeeded, what has failed since, what an API refused its last run, why that
     is not known, and since when all lines were read."""
     observed: dict[str, datetime] = {}
-    failed: dict[str, str] = {}
-    refused: dict[str, str] = {}
+    failed, refused = dict[str, str](), dict[str, str]()
     read_since, token = now, ""
     begun = max(now - LOG_SINCE, group.created)
     query = (
         f'timestamp>="{render_time(begun)}"\n'
         f"{from_functions(deps.settings)}\n"
-        f'(jsonPayload.group="{group.key}" OR jsonPayload.step="{routes.SWEEP}")'
+        f'(jsonPayload.group="{group.key}" OR jsonPayload.step="{routes.SWEEP}"'
+        f' OR jsonPayload.step="{routes.APPROVE_JOIN}")'  # it may know a request's name alone
     )
     if deps.unread:
         return observed, failed, refused, deps.unread, read_since
@@ -416,8 +416,9 @@ def summarize(explanation: Explanation) -> Iterator[str]:
         f"{one.step} has failed since {one.since:%H:%M} UTC and is retried: {one.message}"
         for one in explanation.known.retries
     ]
-    tried = (failed[one.step] for one in explanation.steps if one.missed and one.step in failed)
-    retries += [f"a step fails: {words.rstrip('.')}." for words in tried]
+    tried = [one.step for one in explanation.steps if one.missed]
+    tried += [routes.APPROVE_JOIN] if ready and ready.reason == Reason.AWAITING_NODE_JOIN else []
+    retries += [f"a step fails: {failed[step].rstrip('.')}." for step in tried if step in failed]
     if missed:
         has = "has work and was" if len(missed) == 1 else "have work and were"
         yield f"{subject}: {' and '.join(one.step for one in missed)} {has} not triggered."

@@ -27,6 +27,8 @@ from shared.slices.by_node_pool.found_pools import is_managed, read_unit
 from shared.slices.candidates import without_advice
 from shared.slices.units import find_wait_start
 
+UNSAID = "says why"
+"""How the words about a Pod end of which provision_slice has said nothing."""
 IDLE = "Idle for"
 """How the words about a Ready slice begin whose chips no Pod uses."""
 POOL_READY, POOL_NOT_READY = "NodePool", "NodesNotReady"
@@ -145,7 +147,7 @@ def _list_waiting(deps: Dependencies, namespace: str) -> Iterator[Row]:
         demand = leader.demand
         cells = demand.namespace, demand.name, leader.kind.show_unit(demand)
         why = read_text(said.get(demand.uid, {}), "message")
-        unknown = f"`kubectl tng explain pod/{demand.name} -n {demand.namespace}` says why"
+        unknown = f"`kubectl tng explain pod/{demand.name} -n {demand.namespace}` {UNSAID}"
         yield (*cells, render_age(now - find_wait_start(demand))), why or unknown
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from replay.listing import IDLE, POOL_NOT_READY, POOL_READY, Table
+from replay.listing import IDLE, POOL_NOT_READY, POOL_READY, UNSAID, Table
 from shared.base.reasons import DELETIONS, PROGRESS
 from shared.base.timestamps import render_time
 
@@ -63,7 +63,7 @@ def _build_row(table: Table, cells: tuple[str, ...], words: str, price: float | 
         "link": key if kind and not is_pool else "",
         "column": table.head.index(column),
         "cells": shown,
-        "words": words,
+        "words": "Open it: its page says why." if words.endswith(UNSAID) else words,
         "state": state,
         "chips": chips,
     }

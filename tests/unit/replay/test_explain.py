@@ -384,6 +384,19 @@ UNAVAILABLE = Response.of_json({"error": {"code": 503, "message": "try later"}},
 FAILS = "It runs and fails: create_resources at 00:1"
 
 
+def test_a_failing_approval_is_named_while_vms_join() -> None:
+    """Its log lines name no group if it cannot read the request."""
+    tool = _hour()
+    tool.harness.hooks.instead = lambda step, call: (
+        FORBIDDEN if step == "approve_join" and "certificatesigningrequests" in call else None
+    )
+    tool.harness.apply(training())
+    cause = "{} 2m (AwaitingNodeJoin): a step fails: approve_join at 00:0"
+    _after(tool, 150, 0, cause)
+    tool.harness.hooks.instead = lambda _step, _call: None
+    _after(tool, 300, 0, "default/training has been Ready for ")
+
+
 @pytest.mark.parametrize(
     "call, answer, line",
     [

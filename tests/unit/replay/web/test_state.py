@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from replay.listing import IDLE, Table
+from replay.listing import IDLE, UNSAID, Row, Table
 from replay.web.state import Lines, build_overview, find_changes
 
 NOW = datetime(2026, 1, 1, 10, tzinfo=UTC)
@@ -73,6 +73,14 @@ def test_chips_of_idle_slices_are_counted() -> None:
 def test_without_a_price_there_is_no_cost() -> None:
     sections = build(row("a", "True", "Ready", "8/8"))
     assert (sections["slices"]["head"], sections["summary"]["cost"]) == ([*HEAD], None)
+
+
+def test_a_pod_about_which_nothing_was_said_is_explained_on_the_page_itself() -> None:
+    words = [f"`kubectl tng explain pod/p-0 -n default` {UNSAID}", "The zone is full"]
+    rows: list[Row] = [((*"dpj", f"{number}m"), text) for number, text in enumerate(words)]
+    sections = build(waiting=Table("waiting", ("NAMESPACE", "POD", "WORKLOAD", "WAITS"), rows))
+    shown = [one["words"] for one in sections["waiting"]["rows"]]
+    assert shown == ["Open it: its page says why.", "The zone is full"]
 
 
 def test_a_row_leads_to_its_slice_or_pod_and_a_class_to_nothing() -> None:
