@@ -139,7 +139,7 @@ _OF_KUBERNETES = (
 )
 _OF_ALL = (
     _Rule(Reason.PERMISSION_DENIED, http=(404,), text=_NO_PROJECT),
-    _Rule(ErrorKind.RATE_LIMIT, code=r"^rateLimitExceeded$|RATE_LIMIT_EXCEEDED"),
+    _Rule(ErrorKind.RATE_LIMIT, code=r"^rateLimitExceeded$|RATE_(LIMIT_)?EXCEEDED"),
     _Rule(ErrorKind.RATE_LIMIT, http=(429,)),
     _Rule(Reason.QUOTA_EXCEEDED, code=r"quota"),
     _Rule(Reason.SUBNET_FULL, code=r"IP_SPACE_EXHAUSTED"),
@@ -147,7 +147,8 @@ _OF_ALL = (
     # "violates constraint", with 412, is what gcp.resourceLocations is remembered to answer (a guess).
     _Rule(
         Reason.POLICY_VIOLATION,
-        text=r"constraints?/[a-zA-Z.]+ violated|Constraint constraints/|violates constraint ",
+        text=r"constraints?/[a-zA-Z.]+ violated|Constraint constraints/|violates constraint "
+        r"|prohibited by organization's policy",
     ),
     _Rule(Reason.PERMISSION_DENIED, code=r"PERMISSIONS_ERROR|^forbidden$"),
     _Rule(Reason.PERMISSION_DENIED, http=(401, 403)),

@@ -29,6 +29,8 @@ EXPECTED: dict[str, str] = {
     "any delete: resource absent": OBSERVE_AGAIN,
     "any: project absent or not visible to the account": Reason.PERMISSION_DENIED,
     "any: project absent or not visible to the account (other words)": Reason.PERMISSION_DENIED,
+    "any: a perimeter of VPC Service Controls forbids the call": Reason.POLICY_VIOLATION,
+    "any op: too many operations on one source": RETRY,
     "any insert: name taken": OBSERVE_AGAIN,
     "any mutation: requestId is no UUID or the zero UUID": BUG,
     "instanceTemplates.delete: a group uses it": RETRY,
