@@ -29,9 +29,11 @@ check_tools() {
   is_first_run || check_files
   context=none
   if is_installed kubectl; then context=$(kubectl config current-context 2>/dev/null) || context=none; fi
-  # Whoever switches the current context during a run does not switch that of the run.
+  # Whoever switches the current context during a run does not switch that of the run. Variables of helm's would lead helm alone to
+  # another cluster.
   [ "$context" = none ] || printf '{"apiVersion": "v1", "kind": "Config", "current-context": "%s"}\n' "$context" >"$temporary/context"
-  [ "$context" = none ] || export KUBECONFIG=$temporary/context:${KUBECONFIG:-$HOME/.kube/config}
+  [ "$context" = none ] || export KUBECONFIG=$temporary/context:${KUBECONFIG:-$HOME/.kube/config} HELM_KUBECONTEXT=$context
+  unset HELM_KUBEAPISERVER
 }
 
 check_cloud() {

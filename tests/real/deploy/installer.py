@@ -147,6 +147,8 @@ class Installer:
     """Waits that are skipped."""
     recorded: dict[str, str] = field(default_factory=lambda: dict(ELSEWHERE))
     """What Terraform's state remembers, until a run applies."""
+    environment: dict[str, str] = field(default_factory=dict)
+    """Other variables of the user's shell."""
     nodes_pull: bool = True
     """``--nodes-pull``: Nodes can pull from Artifact Registry."""
 
@@ -217,6 +219,7 @@ class Installer:
                     }
                 ),
                 "CLOUDSDK_API_ENDPOINT_OVERRIDES_CLOUDRESOURCEMANAGER": self.permissions_url,
+                **self.environment,
             },
             input=answer,
             stdout=subprocess.PIPE,

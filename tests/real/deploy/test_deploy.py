@@ -1016,7 +1016,8 @@ GKE_VERSION = '{"major": "1", "minor": "33", "gitVersion": "v1.33.4-gke.1134000"
 
 
 def test_a_run_keeps_the_context_that_it_has_checked(installed: Installer) -> None:
-    """Somebody who works on another cluster in a second terminal switches the current context."""
+    """Somebody who works on another cluster in a second terminal switches the current context. A variable
+    of helm's that names a context counts for helm alone."""
     kubeconfig = Path(installed.plane.kubeconfig)
     kubectl = f"{installed.plane.kubectl} --kubeconfig={kubeconfig}"
     own, terraform = kubeconfig.read_text(), installed.tree / "bin" / "terraform"
@@ -1032,6 +1033,7 @@ def test_a_run_keeps_the_context_that_it_has_checked(installed: Installer) -> No
         """
     )
     terraform.chmod(0o755)
+    installed.environment = {"HELM_KUBECONTEXT": "another"}
     try:
         ran = installed.run("--dry-run", "prod")
     finally:
