@@ -737,12 +737,28 @@ def test_a_pod_that_claims_to_be_the_first_of_a_running_job_does_not_replace_its
     before, first = uid(harness), pods(harness)[0]
     forged = objects.pod(
         metadata={"name": "forged", "ownerReferences": first["metadata"]["ownerReferences"]},
-        spec={"nodeSelector": objects.selector(topology="2x4")},
+        spec={"nodeSelector": {**objects.selector(), "rack": "a"}},
     )
     harness.simulation.admin("POST", PODS, forged)
     until_reported(harness, f"Pods of Job default/{objects.JOB} run on it")
     harness.run_for(HOUR)
     assert uid(harness) == before
+
+
+@pytest.mark.parametrize(
+    "topology, hosts, pods", [("2x2", "1 host", 4), ("4x4", "4 hosts", 2), ("4x4", "4 hosts", 5)]
+)
+def test_a_job_with_more_or_fewer_pods_than_hosts_gets_no_slice_and_is_told(
+    topology: str, hosts: str, pods: int
+) -> None:
+    harness = new_harness()
+    harness.simulation.admin("POST", JOBSETS, objects.small_jobset("train", topology, pods))
+    harness.run_for(10 * MINUTE)
+    assert harness.leftovers() == []
+    assert reported_events(harness) == [
+        f"Pod TPUNodeGroupCreationFailed: a slice of topology {topology} has {hosts} with 4 chips, and "
+        f"Job train-workers-0 of JobSet train has {pods} Pods with TPUs: the numbers must be equal"
+    ]
 
 
 def test_a_slice_that_lost_a_vm_before_it_was_complete_is_created_again_when_it_says() -> None:

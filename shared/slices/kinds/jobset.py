@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from shared.base import names
 from shared.base.documents import Document, read_mapping, read_mappings, read_texts
-from shared.base.pods import find_controller, list_tpu_containers, parse_count
+from shared.base.pods import find_controller, list_tpu_containers, parse_count, read_count
 from shared.base.slice_names import JOB_KEY_SELECTOR, job_key, slice_name
 from shared.ports.errors import CallError
 from shared.slices.kinds.kind import (
@@ -27,7 +27,7 @@ from shared.slices.kinds.kind import (
     build_state,
     find_true,
 )
-from shared.slices.units import Demand, Need, Unit, UnitState
+from shared.slices.units import Demand, Need, Unit, UnitState, UnservableError
 
 if TYPE_CHECKING:
     from shared.ports.kubernetes.cluster import Cluster
@@ -104,8 +104,9 @@ class JobSetKind(UnitKind):
         jobset = cluster.find_owner(self.name, unit.namespace, unit.owner)
         state = self.find_job_state(unit, jobset, None)
         job, replicated = demand.labels.get(_REPLICATED_JOB), list_replicated_jobs(jobset or {})
-        templates = (one["template"] for one in replicated if one["name"] == job)
-        return Found(unit, add_opt_out(state, templates), None)
+        templates = [one["template"] for one in replicated if one["name"] == job]
+        own = find_replicated_job(jobset or {}, unit)
+        return Found(unit, add_opt_out(state, templates), _count_pods(own) if own else None)
 
     def find_change(self, unit: Unit, owner: Document) -> str:
         spec = _pod_spec(find_replicated_job(owner, unit) or {})
@@ -212,6 +213,9 @@ class JobSetKind(UnitKind):
             template = read_mapping(read_mapping(job, "spec"), "template")
             entry = self.find_entry(entries, name, template)
             given = read_texts(read_mapping(job, "metadata"), "annotations")
+            hosts = entry.demand.hosts
+            if hosts != _count_pods(one):
+                raise UnservableError(f"the Job {name} must have as many Pods as hosts, {hosts}")
             for index in range(one.get("replicas", 1)):
                 member = f"{owner['metadata']['name']}-{name}-{index}"
                 yield member, entry, job if EXCLUSIVE_TOPOLOGY in given else owner
@@ -255,6 +259,12 @@ def _find_jobset_name(demand: Demand) -> str:
     """The name of a Pod's JobSet; empty if it has none."""
     both = (demand.labels, demand.annotations)
     return next((one[names.JOBSET_NAME] for one in both if one.get(names.JOBSET_NAME)), "")
+
+
+def _count_pods(replicated: Document) -> int:
+    """The Pods of a Job that run together."""
+    spec = read_mapping(read_mapping(replicated, "template"), "spec")
+    return read_count(spec, "parallelism", 1)
 
 
 def _pod_spec(holder: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -11,6 +11,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shared.base.documents import Document, read_mapping, read_mappings, read_text, read_texts
+from shared.base.fields import count
 from shared.base.names import JOBSET_KIND, POOL_LABEL
 from shared.base.pods import holds_chips, read_count
 from shared.base.slice_names import JOB_KEY_SELECTOR
@@ -374,11 +375,12 @@ def find_fence_violation(kind: UnitKind, demand: Demand, unit: Unit) -> str:
 
 
 def find_hosts_violation(found: Found, demand: Demand) -> str:
-    """The violation if a slice of several hosts has more or fewer than the unit has Pods with chips."""
+    """The violation if a slice has more or fewer hosts than the unit has Pods with chips."""
     is_gone = found.state.owner is None
-    if is_gone or found.hosts in (None, demand.hosts) or demand.hosts == 1:
+    if is_gone or found.hosts is None or found.hosts == demand.hosts:
         return ""
+    hosts, pods = count(demand.hosts, "host"), count(found.hosts, "Pod")
     return (
-        f"a slice of topology {demand.topology} has {demand.hosts} hosts with {demand.chips} chips, and "
-        f"{found.unit.shown} has {found.hosts} Pods with TPUs: the numbers must be equal"
+        f"a slice of topology {demand.topology} has {hosts} with {demand.chips} chips, and "
+        f"{found.unit.shown} has {pods} with TPUs: the numbers must be equal"
     )

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import pytest
 
+from shared.base.topology import chips_of
 from shared.slices.requests import RequestSource, find_source, list_units, read_entry
 from shared.slices.units import InputError, UnservableError
 from tests.stories import workload_objects as objects
@@ -34,12 +35,12 @@ def units(owner: dict[str, Any], sets: Sets, workload: dict[str, Any] | None = N
 
 
 def jobset(*jobs: tuple[str, int, str], **change: Any) -> dict[str, Any]:
-    """A JobSet with these replicated Jobs: name, replicas, topology."""
+    """A JobSet with these replicated Jobs: name, replicas, topology. Each Pod has 4 chips."""
     made = jobset_objects.jobset(**change)
     (job,) = made["spec"]["replicatedJobs"]
     select = jobset_objects.selector
     made["spec"]["replicatedJobs"] = [
-        merge(job, {"name": name, "replicas": replicas, "template": {"spec": {"template": {"spec": {"nodeSelector": select(topology=topology)}}}}})
+        merge(job, {"name": name, "replicas": replicas, "template": {"spec": {"parallelism": chips_of(topology) // 4, "template": {"spec": {"nodeSelector": select(topology=topology)}}}}})
         for name, replicas, topology in jobs
     ]  # fmt: skip
     return made
@@ -110,6 +111,7 @@ DEPLOYMENT = objects.deployment()
 REFUSED: dict[str, tuple[dict[str, Any], Sets | None, type[Exception], str]] = {
     "Jobs of several hosts that could take each other's": (TWO_JOBS, None, InputError, "the JobSet has no annotation alpha.jobset.sigs.k8s.io/exclusive-topology"),
     "a Job that is not Indexed": (objects.job(2, completionMode="NonIndexed"), None, UnservableError, "the Job must be Indexed and, for a slice of 1 hosts, have as many Pods"),
+    "a JobSet with too many Pods": (jobset_objects.small_jobset(hosts=2), None, UnservableError, "the Job workers must have as many Pods as hosts, 1"),
     "too few Pods": (objects.job(2, "4x4"), None, UnservableError, "the Job must be Indexed and, for a slice of 4 hosts, have as many Pods"),
     "a group of an unknown number": (LWS(4), None, UnservableError, "only groups of equal Pods, and without subgroups, get slices so"),
     "a Deployment": (DEPLOYMENT, {"main": (1, objects.template())}, UnservableError, "only JobSets, Indexed Jobs and LeaderWorkerSets get slices so"),
