@@ -326,7 +326,8 @@ def _read_runs(
             decision = str(line.get("decision"))
             note = f": {line['note']}" if line.get("note") else ""
             words = f"{step} at {at or now:%H:%M} UTC {decision}{note}"
-            if note and find_advice(decision) and step not in observed:  # an event about one VM
+            is_of_vm = "compute.instances." in str(line.get("trigger"))  # the status has it later
+            if is_of_vm and find_advice(decision) and step not in observed:
                 refused.setdefault(step, words)
             if at is not None and (not has_failed or decision in _SWEPT):
                 observed.setdefault(step, at)
@@ -437,7 +438,7 @@ def summarize(explanation: Explanation) -> Iterator[str]:
         yield from _describe_cause(subject, ready, silent)
     yield explanation.report
     if class_name:
-        hint = "All candidates: kubectl tng explain pod/NAME, of its Pod that waits."
+        hint = "All candidates: kubectl tng explain pod/NAME; kubectl tng get names its Pod."
         yield f"It is a slice of TPUSliceClass {class_name}, at the candidate {candidate}. {hint}"
     yield from retries
     if moment is None:
