@@ -31,7 +31,7 @@ check_tools() {
   if is_installed kubectl; then context=$(kubectl config current-context 2>/dev/null) || context=none; fi
   # Whoever switches the current context during a run does not switch that of the run. Variables of helm's would lead helm alone to
   # another cluster.
-  [ "$context" = none ] || printf '{"apiVersion": "v1", "kind": "Config", "current-context": "%s"}\n' "$context" >"$temporary/context"
+  [ "$context" = none ] || printf "apiVersion: v1\nkind: Config\ncurrent-context: '%s'\n" "$context" >"$temporary/context"
   [ "$context" = none ] || export KUBECONFIG=$temporary/context:${KUBECONFIG:-$HOME/.kube/config} HELM_KUBECONTEXT=$context
   unset HELM_KUBEAPISERVER
 }

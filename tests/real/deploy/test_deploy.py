@@ -1033,6 +1033,7 @@ def test_a_run_keeps_the_context_that_it_has_checked(installed: Installer) -> No
         """
     )
     terraform.chmod(0o755)
+    kubeconfig.write_text(own.replace('"tests"', json.dumps("CORP\\tests")))
     installed.environment = {"HELM_KUBECONTEXT": "another"}
     try:
         ran = installed.run("--dry-run", "prod")
