@@ -262,9 +262,10 @@ def _find_jobset_name(demand: Demand) -> str:
 
 
 def _count_pods(replicated: Document) -> int:
-    """The Pods of a Job that run together."""
+    """The Pods of a Job that run together: no more than it completes."""
     spec = read_mapping(read_mapping(replicated, "template"), "spec")
-    return read_count(spec, "parallelism", 1)
+    parallelism = read_count(spec, "parallelism", 1)
+    return min(parallelism, read_count(spec, "completions", parallelism))
 
 
 def _pod_spec(holder: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -82,18 +82,20 @@ def test_all_slices_become_ready_within_the_rate_quota_and_none_is_leaked(
     assert record.dead_letters == 0
 
 
-def test_a_settled_fleet_costs_two_lists_a_minute_and_hourly_resyncs_and_leak_reports(
+def test_a_settled_fleet_costs_two_lists_a_minute_and_hourly_resyncs_and_reports(
     record: Record,
 ) -> None:
+    """No Pod uses its chips: each hour the Pods of each Node are listed, and each slice gets an Event."""
     cost = _sum(record.settled)
     pages = math.ceil(record.size / PAGE_SIZE)
     # A cluster deletes signing requests after an hour; the embedded one keeps them.
-    pages_of_requests = math.ceil(record.hosts / PAGE_SIZE)
+    pages_of_nodes = pages_of_requests = math.ceil(record.hosts / PAGE_SIZE)
     assert cost.sweep <= len(record.settled) * (pages + pages_of_requests)
     assert cost.invocations == len(record.settled) + record.size + LEAK_REPORTS
     assert cost.writes == 0
     assert cost.reads <= 2 * record.size
-    assert cost.kubernetes == 2 * record.size + LEAK_REPORTS * pages
+    reports = record.size + record.hosts + pages + pages_of_nodes
+    assert cost.kubernetes == 2 * record.size + LEAK_REPORTS * reports
     assert cost.nacks == 0
 
 

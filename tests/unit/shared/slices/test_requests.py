@@ -46,10 +46,13 @@ def jobset(*jobs: tuple[str, int, str], **change: Any) -> dict[str, Any]:
     return made
 
 
+SURPLUS = jobset(("a", 1, "4x4"))
+SURPLUS["spec"]["replicatedJobs"][0]["template"]["spec"] |= {"parallelism": 8, "completions": 4}
 LWS = objects.leader_worker_set
 CPU_LEADER = LWS(5, has_leader=False)
 CASES: dict[str, tuple[dict[str, Any], dict[str, Any], list[str]]] = {
     "the Jobs of a JobSet": (jobset(("a", 2, "4x4"), ("b", 1, "2x4")), {}, ["train-a-0", "train-a-1", "train-b-0"]),
+    "a Job with fewer completions than may run at once": (SURPLUS, {}, ["train-a-0"]),
     "an Indexed Job of one slice": (objects.job(4, "4x4"), {}, [""]),
     "the indexes of a Job": (objects.job(3), {}, ["0", "1", "2"]),
     "a group": (LWS(4), GROUP, ["3"]),
