@@ -19,7 +19,6 @@ from shared.ports.errors import CallError
 from shared.ports.gce.calls import Gce
 from shared.ports.kubernetes.cluster import Cluster
 from shared.ports.kubernetes.nodes import parse_node
-from shared.ports.kubernetes.transport import NOT_SERVED
 from shared.settings import Settings
 from shared.slices import classes, create_or_release, requests
 from shared.slices.assigned import read_all_views
@@ -195,9 +194,9 @@ def read_states(
         try:
             states |= kind.read_states(work.cluster, own, rules)
         except CallError as error:
-            if kind.is_always_on or (error.http != 403 and error.code != NOT_SERVED):
+            if kind.is_always_on:
                 raise
-            # Installed or permitted later, or never: the slices of other kinds are released.
+            # Not installed, not permitted, or broken for long: the slices of other kinds are released.
             states |= {unit: UnitState(Need.NOT_NEEDED, error=error) for unit in own}
     return states | requests.find_needed(work.cluster, states, work.now)
 

@@ -13,6 +13,7 @@ from typing import Any
 import jsonpatch
 import pytest
 
+from local.base.http import Response
 from local.cloud.simulation import Options
 from local.jobsets import PodBehaviour
 from local.kube import KubeApi
@@ -244,6 +245,27 @@ def test_a_stateful_set_that_needs_no_tpus_any_more_keeps_no_slice() -> None:
     change = {"spec": {"template": {"spec": changed}}}
     harness.simulation.admin("PATCH", path, change, **MERGE)
     until(harness, lambda: topologies(harness) == [])
+
+
+def test_an_api_that_fails_for_one_kind_does_not_stop_the_release_of_other_slices() -> None:
+    harness = new_harness(TPU_NODE_GROUP)
+    for manifest in (objects.stateful_set(), objects.job()):
+        apply(harness, manifest)
+    until(harness, lambda: running(harness) == 2)
+    broken = "GET /apis/apps/v1/namespaces/default/statefulsets"
+    words = {"message": "conversion webhook failed", "reason": "InternalError", "code": 500}
+    harness.hooks.instead = lambda _, call: (
+        Response.of_json(words, 500) if call.startswith(broken) else None
+    )
+    for kind, name in (("StatefulSet", "serve"), ("Job", "train")):
+        harness.simulation.admin("DELETE", f"{PATHS[kind]}/{name}")
+    harness.run_for(10 * MINUTE)
+    left = Unit("StatefulSet", NAMESPACE, "serve", "0").slice_name
+    groups = "/apis/tpu.google.com/v1alpha1/tpunodegroups"
+    found = harness.simulation.admin("GET", groups)["items"]
+    assert [one["metadata"]["name"] for one in found] == [left]
+    harness.hooks.instead = lambda *_: None
+    until(harness, lambda: harness.leftovers() == [])
 
 
 def test_pods_whose_deployment_was_deleted_without_them_are_told_that_it_is_gone() -> None:

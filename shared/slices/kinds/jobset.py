@@ -110,7 +110,8 @@ class JobSetKind(UnitKind):
 
     def find_change(self, unit: Unit, owner: Document) -> str:
         spec = _pod_spec(find_replicated_job(owner, unit) or {})
-        is_out = spec and not list_tpu_containers(spec)
+        selects = names.TOPOLOGY_LABEL in read_texts(spec, "nodeSelector")
+        is_out = spec and not selects and not list_tpu_containers(spec)
         return f"{unit.shown} asks for no TPUs now" if is_out else ""
 
     def find_job_state(

@@ -275,9 +275,9 @@ def build_state(owner: Document, why: str) -> UnitState:
 
 def find_template_change(unit: Unit, template: Document) -> str:
     """Why the Pods of a template do not ask for the slice of a unit, whose member is empty if it has
-    several hosts. Empty if they do, or may: a queue or a webhook may add the topology to them."""
+    several hosts. Empty if they do, or may: a queue or a webhook may add the topology or the chips."""
     demand = read_demand(template)
-    is_known = not demand.chips or TOPOLOGY.fullmatch(demand.topology)
+    is_known = TOPOLOGY.fullmatch(demand.topology) if demand.chips else not demand.topology
     if not template or not is_known or (demand.chips and bool(unit.member) is (demand.hosts == 1)):
         return ""
     asked = f"slices of topology {demand.topology}" if demand.chips else "no TPUs"

@@ -205,6 +205,7 @@ def updated(replicas: int, chips: int = 4, leader: Any = None) -> dict[str, Any]
     changed = serve(leader=leader) | {"status": {"updatedReplicas": replicas}}
     worker = changed["spec"]["leaderWorkerTemplate"]["workerTemplate"]["spec"]
     worker["containers"] = [container(chips)]
+    worker["nodeSelector"] = worker["nodeSelector"] if chips else {}
     return changed
 
 

@@ -405,8 +405,11 @@ STATES: dict[str, tuple[UnitKind, str, Any, Need, str]] = {
         JOB, "train/", job(template=template("")), Need.NEEDED, "",
     ),
     "a Job that was applied again without TPUs": (
-        JOB, "train/1", job(template=template(chips=0)), Need.NOT_NEEDED,
+        JOB, "train/1", job(template=template("", 0)), Need.NOT_NEEDED,
         "the Pods of Job train ask for no TPUs now",
+    ),
+    "a webhook may add the chips": (
+        JOB, "train/1", job(template=template(chips=0)), Need.NEEDED, "",
     ),
     "an index of its template": (JOB, "train/1", job(template=template()), Need.NEEDED, ""),
     "a Pod of a StatefulSet of its template": (STATEFUL_SET, "web/1", rolled(4), Need.NEEDED, ""),
