@@ -39,7 +39,7 @@ def test_the_text_of_the_page_has_what_follows_from_the_stored_figures() -> None
         f"A thousand slices together make {a_second[1]} |",
         f"{invocations:,} in {minutes} minutes are {a_second[1]} a second",
         f"512 hosts need {sum_invocations('to Ready')} messages until Ready, "
-        f"{sum_invocations('all preempted at once')} when all are preempted, and "
+        f"{sum_invocations('all preempted')} when all are preempted, and "
         f"{sum_invocations('to gone')} until they are gone",
     ):
         assert words in text

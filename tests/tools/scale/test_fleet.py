@@ -85,7 +85,7 @@ def test_all_slices_become_ready_within_the_rate_quota_and_none_is_leaked(
 def test_a_settled_fleet_costs_two_lists_a_minute_and_hourly_resyncs_and_reports(
     record: Record,
 ) -> None:
-    """No Pod uses its chips: each hour the Pods of each Node are listed, and each slice gets an Event."""
+    """No Pod uses the chips: each hour each Node's Pods are listed, and each slice gets an Event."""
     cost = _sum(record.settled)
     pages = math.ceil(record.size / PAGE_SIZE)
     # A cluster deletes signing requests after an hour; the embedded one keeps them.
@@ -116,7 +116,7 @@ def _figures(record: Record) -> dict[str, figures.Value]:
         "deleted: calls to Compute Engine": deletion.gce,
         "deleted: of these, rejected by the quota": deletion.rejected,
         "most calls to Compute Engine in a minute": busiest.gce,
-        "settled, in an hour: pages of group lists": settled.sweep,
+        "settled, in an hour: pages of lists of groups and certificate requests": settled.sweep,
         "settled: size of such a list, KB a group": round(
             record.list_bytes / record.size / 1000, 1
         ),
