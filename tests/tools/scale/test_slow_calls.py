@@ -15,8 +15,10 @@ from shared.frame.step import SECONDS_FOR_CALLS
 from tests.stories import helpers
 from tests.stories.errors import dead_letters
 from tests.stories.helpers import HOUR, MINUTE, NAME, SPOT
-from tests.stories.jobset_slices import new_harness, post, selecting, until_running
+from tests.stories.jobset_slices import new_harness
+from tests.stories.jobsets import apply, are_running
 from tests.support.harness import Harness
+from tests.support.jobset_objects import small_jobset
 from tests.support.manifests import manifest
 
 
@@ -129,8 +131,8 @@ def test_a_large_slice_of_a_jobset_is_released() -> None:
     """The step lists the Pods of all Nodes of the slice. One call per Node would exceed the time
     limit."""
     harness = new_harness()
-    post(harness, **selecting(**{"cloud.google.com/gke-tpu-topology": "8x16"}))
-    until_running(harness)
+    apply(harness, small_jobset(topology="8x16", hosts=32))
+    helpers.until(harness, lambda: are_running(harness, 8), timeout=HOUR)
     assert len(helpers.vms(harness)) == 32
     SlowCalls(harness)
     helpers.until(harness, lambda: helpers.vms(harness) == [], timeout=HOUR)
