@@ -201,11 +201,13 @@ check_requirements() { # VERSION
     echo "this cluster is on GKE: no VM of a TPUNodeGroup can join it by kubeadm; for slices of JobSets, set jobset_provider = \"gke\" (docs/install.md, A cluster)"
 }
 
-# The functions that release slices of workloads would be deleted, or look for slices of the other provider.
+# The functions that release slices of workloads would be deleted, or look for slices of the other provider. An installed TPU
+# Provisioner takes node pools over again.
 check_provider() {
   local left=''
   if ! has_resource 'google_pubsub_topic.step["release_slice"]'; then return 0; fi
-  [ "$jobsets" = gke ] || left=$(kubectl get nodes --selector=google.com/nodepool-manager=tpu-provisioner --output=name)
+  [ "$jobsets" = gke ] || [ -n "$(kubectl get deployments --namespace=tpu-provisioner-system --output=name)" ] ||
+    left=$(kubectl get nodes --selector=google.com/nodepool-manager=tpu-provisioner --output=name)
   [ "$jobsets" = tpu-node-group ] || [ -z "$(kubectl get customresourcedefinitions tpunodegroups.tpu.google.com --ignore-not-found --output=name)" ] ||
     left+=" $(kubectl get tpunodegroups --all-namespaces --selector=tpu-functions.dev/jobset-name --output=name)"
   left=$(tr -s '\n ' ' ' <<<"$left")

@@ -1437,6 +1437,19 @@ def test_a_provider_is_kept_while_its_slices_exist(
     assert "slices of workloads" not in without.output, "they are another program's"
 
 
+def test_node_pools_may_be_given_back_to_an_installed_tpu_provisioner(read_only: Installer) -> None:
+    read_only.settings = Settings(jobset_provider="")
+    installed = "get deployments --namespace=tpu-provisioner-system"
+    read_only.kubectl = [("get nodes", "node/a", 0), (installed, "deployment.apps/manager", 0)]
+    read_only.recorded = dict.fromkeys(ELSEWHERE, "")
+    serves = 'google_pubsub_topic.step["release_slice"]'
+    read_only.terraform = [("state list", f"{HAS_STATE[1]}\n{serves}", 0)]
+    ran = read_only.run("--dry-run", "--restored", "prod")
+    assert "slices of workloads" not in ran.output
+    read_only.kubectl = read_only.kubectl[:1]
+    assert "slices of workloads" in read_only.run("--dry-run", "--restored", "prod").output
+
+
 def test_missing_settings_credentials_and_cluster_are_reported_together(
     read_only: Installer,
 ) -> None:
