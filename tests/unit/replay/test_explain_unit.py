@@ -427,6 +427,8 @@ def test_the_limit_of_a_namespace_is_explained_with_the_slice_that_waits_for_it(
     }
     workload = tool.json("explain", "deploy/serve")["cause"]
     assert "Namespace default may have 1 slice" in workload, "the other Pod needs nothing"
+    printed = tool.run("explain", "deploy/serve").stdout
+    assert printed.count("Namespace default may have 1 slice") == 1, "it is said once"
     units = [("serve-7c86198fe309499e", 0), ("serve-2b574d7699ac3ae2", 1)]
     assert found in [
         {
