@@ -31,9 +31,13 @@ def add_condition(
     if waiting and error is not None and _may_concern(group, error, waiting):
         return known
     desired = group.spec.node_count
-    is_done, of_all = done >= desired, "VMs have a join token or have joined"
+    is_done = done >= desired
     reason = "Injected" if is_done else Reason.PROVISIONING
-    message = f"All {desired} {of_all}" if is_done else f"{done} of {desired} {of_all}"
+    if is_done and desired == 1:
+        message = "The VM has a join token or has joined"
+    else:
+        count = f"All {desired}" if is_done else f"{done} of {desired}"
+        message = f"{count} VMs have a join token or have joined"
     return known.with_condition(Type.TOKENS_INJECTED, is_done, reason, message, group, now)
 
 

@@ -19,7 +19,8 @@ def add_condition(observed: ObservedNodes, known: Status, now: datetime) -> Stat
     """``known``, which has the counts, with NodesJoined."""
     counts = known.counts
     if counts.joined >= counts.desired:
-        message = f"All {counts.desired} nodes have joined the cluster"
+        of_all = "The node has" if counts.desired == 1 else f"All {counts.desired} nodes have"
+        message = f"{of_all} joined the cluster"
         return known.with_condition(Type.NODES_JOINED, True, "Joined", message, observed.group, now)
     before = known.conditions.get(Type.NODES_JOINED)
     was_reported = before is not None and before.message.startswith(_NEVER_COMPLETE)

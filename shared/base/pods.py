@@ -1,5 +1,6 @@
 """The chips and the controller of a Pod, from its manifest."""
 
+from collections.abc import Iterator
 from typing import Any
 
 from shared.base.documents import Document, read_mapping, read_mappings
@@ -23,6 +24,14 @@ def list_tpu_containers(spec: Document) -> list[Document]:
     """The containers of a Pod that request chips, init containers included."""
     every = (one for part in CONTAINER_LISTS for one in read_mappings(spec, part))
     return [container for container in every if count_chips(container)]
+
+
+def list_running_together(spec: Document) -> Iterator[Document]:
+    """The containers that request chips at the same time: init containers only if they are sidecars."""
+    sidecars = (
+        one for one in read_mappings(spec, "initContainers") if one.get("restartPolicy") == "Always"
+    )
+    return filter(count_chips, (*read_mappings(spec, "containers"), *sidecars))
 
 
 def holds_chips(pod: Document) -> bool:

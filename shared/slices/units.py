@@ -20,7 +20,7 @@ from shared.base.documents import (
     read_texts,
 )
 from shared.base.fields import is_yes
-from shared.base.pods import CONTAINER_LISTS, count_chips, find_controller
+from shared.base.pods import CONTAINER_LISTS, count_chips, find_controller, list_running_together
 from shared.base.slice_names import job_key, slice_name
 from shared.base.timestamps import guess_time, parse_time
 from shared.base.topology import TOPOLOGY, chips_of
@@ -191,7 +191,7 @@ def read_demand(pod: Document) -> Demand:
         name=str(metadata.get("name")),
         uid=str(metadata.get("uid")),
         controller=None if owner is None else _read_controller(owner),
-        chips=sum(map(count_chips, read_mappings(spec, "containers"))),
+        chips=sum(map(count_chips, list_running_together(spec))),
         selector=read_texts(spec, "nodeSelector"),
         labels=read_texts(metadata, "labels"),
         annotations=read_texts(metadata, "annotations"),

@@ -14,7 +14,13 @@ from typing import Any
 
 from shared.base.accelerators import CHIP_BOUNDS, GENERATIONS, Generation
 from shared.base.names import ACCELERATOR_LABEL, INSTANCE_TYPE_LABEL, TOPOLOGY_LABEL
-from shared.base.pods import CONTAINER_LISTS, count_chips, list_tpu_containers, parse_count
+from shared.base.pods import (
+    CONTAINER_LISTS,
+    count_chips,
+    list_running_together,
+    list_tpu_containers,
+    parse_count,
+)
 from shared.base.topology import TOPOLOGY, find_host_violation, parse_dimensions
 from webhook.tpu_env.admission import Object
 from webhook.tpu_env.workloads import (
@@ -152,7 +158,7 @@ def _decide_workers(
     if size * max(process.count for process in processes) > MAX_LIST_BYTES:
         problems.append(f"a list of all workers is longer than {MAX_LIST_BYTES} bytes; {_SHORTER}")
         return Environment({}, tuple(problems))
-    together = list(_running_together(workload.spec))
+    together = list(list_running_together(workload.spec))
     variables: dict[str, Mapping[str, Value]] = {}
     for process in processes:
         slices, is_clear = _choose_slices(process, workload, workers.slices)
@@ -257,7 +263,7 @@ def _find_group_problems(workload: Workload, workers: Workers) -> Iterator[str]:
             "LeaderWorkerSet sets; leave it out"
         )
     every = list_tpu_containers(workload.spec)
-    preparing = [one for one in every if one not in list(_running_together(workload.spec))]
+    preparing = [one for one in every if one not in list(list_running_together(workload.spec))]
     if workers.has_subgroups and len(every) > 1:
         yield (
             "with subgroups, LeaderWorkerSet sets TPU variables in one container only; ask for "
@@ -458,7 +464,7 @@ def _read_slice(spec: Object) -> _SelectedSlice:
     if not TOPOLOGY.fullmatch(topology) or len(topology) > _LONGEST_TOPOLOGY:
         problem = f"the node selector {TOPOLOGY_LABEL}={topology} is not a topology, as in 2x2x2"
         return _SelectedSlice("", generation, None, problem)
-    chips, own = prod(_dimensions(topology)), sum(map(count_chips, _running_together(spec)))
+    chips, own = prod(_dimensions(topology)), sum(map(count_chips, list_running_together(spec)))
     own = own or max(map(count_chips, list_tpu_containers(spec)), default=0)
     problem = _find_chips_problem(topology, chips, own)
     if generation is not None:
@@ -487,7 +493,7 @@ def _find_container_problems(workload: Workload, slice_: _SelectedSlice) -> Iter
     The device plugin allocates all chips of a host together, except on tpu7x. libtpu compares the list
     of workers with the bounds, which follow from the chips of a process.
     """
-    together = list(_running_together(workload.spec))
+    together = list(list_running_together(workload.spec))
     of_group = workload.workers is not None and workload.workers.is_leader_worker_set
     is_older = slice_.generation and slice_.generation.accelerator not in _WITH_PROCESS_ADDRESSES
     is_split = of_group or _wants_addresses(workload, slice_)
@@ -583,16 +589,8 @@ def _read_annotation(workload: Workload, name: str) -> str:
     return str((workload.metadata.get("annotations") or {}).get(name) or "")
 
 
-def _running_together(spec: Object) -> Iterator[Object]:
-    """The containers with chips that run at the same time: no init containers, except sidecars."""
-    yield from (one for one in spec.get("containers") or [] if count_chips(one))
-    for one in spec.get("initContainers") or []:
-        if count_chips(one) and one.get("restartPolicy") == "Always":
-            yield one
-
-
 def _processes(workload: Workload, *, splits: bool) -> Iterator[_Process]:
-    together = list(_running_together(workload.spec))
+    together = list(list_running_together(workload.spec))
     for part in CONTAINER_LISTS:
         for place, container in enumerate(workload.spec.get(part) or []):
             if not count_chips(container):

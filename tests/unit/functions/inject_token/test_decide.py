@@ -408,7 +408,7 @@ def test_a_transient_error_is_removed_when_its_vm_no_longer_waits(vm: Vm, left: 
 @pytest.mark.parametrize(
     "vm, done",
     [
-        (WITHOUT_TOKEN, "All 1 VMs have a join token or have joined"),
+        (WITHOUT_TOKEN, "The VM has a join token or has joined"),
         (replace(WITHOUT_TOKEN, node=SILENT, is_node_stale=True), "0 of 1 VMs"),
     ],
     ids=["no Node", "the stale Node of its predecessor is deleted first"],

@@ -628,8 +628,10 @@ def test_a_resync_of_a_slice_with_too_few_vms_triggers_create_resources() -> Non
 
 def test_a_single_host_needs_no_interconnect() -> None:
     single = {"nodeCount": 1, "topology": "2x2x1", "targetSizePolicyMode": "INDIVIDUAL"}
-    after = result(observed(node(), about=group(change=single)))
+    given = observed(node(), about=group(change=single))
+    after = result(given)
     assert after.conditions[Type.READY].is_true
+    assert joined(given) == ("Joined", "The node has joined the cluster")
     assert after.completed_at == NOW
 
 
@@ -772,6 +774,11 @@ TWO_DAYS_AGO = NOW - timedelta(hours=48)
 FLEX_COMPLETE = replace(COMPLETE, max_run_s=48 * 3600)
 ENDED = preempted(B, "compute.instances.delete")
 MESSAGES: dict[str, tuple[ObservedNodes, str, str]] = {
+    "all have joined": (
+        observed(node(), node(B)),
+        "Joined",
+        "All 2 nodes have joined the cluster",
+    ),
     "a deleted Node is reported immediately": (
         observed(node(), known=COMPLETE, trigger=changed(B)),
         "NodeLost",

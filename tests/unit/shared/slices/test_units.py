@@ -11,9 +11,10 @@ import pytest
 from kubernetes.client import V1PodSpec
 
 from functions import provision_slice
+from shared.base.names import TPU_RESOURCE
 from shared.frame.plan import NothingToDo
 from shared.slices.kinds import find_leader
-from shared.slices.units import find_wait_start, waits
+from shared.slices.units import find_wait_start, read_demand, waits
 from shared.triggers.message import POD_KIND, Cause, Message
 from shared.triggers.trigger import ObjectTrigger
 from tests.unit.relay.objects import START, held_pod, pod
@@ -21,6 +22,13 @@ from tests.unit.relay.objects import START, held_pod, pod
 SCHEDULED = [{"type": "PodScheduled", "status": "True"}]
 REFUSED = [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]
 GATED = [{"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}]
+
+
+def asking(chips: int) -> dict[str, Any]:
+    """A container that requests chips."""
+    return {"resources": {"limits": {TPU_RESOURCE: str(chips)}}}
+
+
 HELD: dict[str, tuple[dict[str, Any], list[dict[str, str]], bool]] = {
     "not tried": ({}, [], True),
     "other conditions": ({}, [{"type": "Initialized", "status": "True"}], True),
@@ -58,6 +66,24 @@ def test_a_held_pod_has_waited_since_its_creation() -> None:
     leader = find_leader(raw)
     assert leader is not None
     assert find_wait_start(leader.demand) == START
+
+
+ALWAYS = {"restartPolicy": "Always"}
+CHIPS: dict[str, tuple[list[dict[str, Any]], list[dict[str, Any]], int]] = {
+    "one container": ([asking(4)], [], 4),
+    "two containers": ([asking(4), asking(4)], [], 8),
+    "an init container prepares the chips": ([asking(4)], [asking(4)], 4),
+    "only an init container": ([], [asking(4)], 0),
+    "a sidecar": ([asking(2)], [asking(2) | ALWAYS], 4),
+    "only a sidecar": ([asking(0)], [asking(4) | ALWAYS], 4),
+}
+
+
+@pytest.mark.parametrize("containers, before, chips", CHIPS.values(), ids=CHIPS.keys())
+def test_a_pod_asks_for_the_chips_of_the_containers_that_run_together(
+    containers: list[dict[str, Any]], before: list[dict[str, Any]], chips: int
+) -> None:
+    assert read_demand(held_pod(containers=containers, initContainers=before)).chips == chips
 
 
 @pytest.mark.parametrize("seconds, is_left", [(0, True), (59, True), (60, False)])
