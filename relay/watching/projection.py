@@ -39,8 +39,8 @@ _POD_SPEC = ("nodeSelector", "tolerations", "nodeName", "schedulingGates", "sche
 _OF_GROUP = ("nodeCount", "topology", "targetSizePolicyMode")
 _REQUEST_SPEC = ("signerName", "username", "groups")
 _SPEC = (
-    *("providerID", *_OF_GROUP, "containers", *_POD_SPEC, "replicatedJobs", "template"),
-    *(*_REQUEST_SPEC, "provisioningClassName"),
+    *("providerID", *_OF_GROUP, "containers", "initContainers", *_POD_SPEC),
+    *("replicatedJobs", "template", *_REQUEST_SPEC, "provisioningClassName"),
 )
 _STATUS = (
     *("observedGeneration", "nodeSummary", "completedAt", "provisioningModel", "resources"),
@@ -61,9 +61,15 @@ def parse(text: bytes) -> Any:
 def _project(value: dict[str, Any]) -> dict[str, Any]:
     """The fields that are kept of a part of the document, whose own parts are already projected."""
     if isinstance(containers := value.get("containers"), list):
+        sidecars = [
+            {"resources": _project_resources(one), "restartPolicy": "Always"}
+            for one in read_mappings(value, "initContainers")
+            if one.get("restartPolicy") == "Always"
+        ]
         return {
             **_only(value, _POD_SPEC),
             "containers": [{"resources": _project_resources(one)} for one in containers],
+            **({"initContainers": sidecars} if sidecars else {}),
         }
     if "metadata" not in value or not any(
         isinstance(value.get(part), dict) for part in ("spec", "status")
@@ -93,7 +99,8 @@ def _project(value: dict[str, Any]) -> dict[str, Any]:
 def _asks_for_slice(spec: Mapping[str, Any]) -> bool:
     """Whether a Pod requests TPU chips and a topology."""
     return TOPOLOGY_LABEL in read_mapping(spec, "nodeSelector") and any(
-        TPU_RESOURCE in container["resources"]["requests"] for container in spec["containers"]
+        TPU_RESOURCE in container["resources"]["requests"]
+        for container in (*spec["containers"], *spec.get("initContainers", ()))
     )
 
 

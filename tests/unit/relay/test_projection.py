@@ -8,6 +8,7 @@ import pytest
 
 from relay.changes.fingerprints import fingerprint_group, fingerprint_node
 from relay.watching.projection import parse
+from shared.base.names import TPU_RESOURCE
 from shared.base.signing_requests import find_signing_request
 from shared.slices.kinds import find_leader
 from shared.slices.kinds.jobset import JOBSET, count_completed, requests_chips
@@ -60,8 +61,18 @@ def test_every_field_of_a_node_that_is_read_is_kept(raw: Raw) -> None:
     assert fingerprint_node(projected(raw)) == fingerprint_node(raw)
 
 
+def with_sidecar(raw: Raw) -> Raw:
+    """A Pod with two chips in a sidecar, and an init container that asks for four."""
+    chips = {"requests": {TPU_RESOURCE: "2"}, "limits": {TPU_RESOURCE: "2"}}
+    sidecar = {"name": "data", "restartPolicy": "Always", "resources": chips}
+    before = {"name": "warm", "resources": {"requests": {TPU_RESOURCE: "4"}}}
+    return {**raw, "spec": {**raw["spec"], "initContainers": [before, sidecar]}}
+
+
 PODS = {
     "leader": pod(),
+    "with a sidecar": with_sidecar(pod(chips="2")),
+    "chips only in a sidecar": with_sidecar(pod(chips="")),
     "other": pod(index="1", phase="Running"),
     "opted out": pod(annotations={"autoscaling.x-k8s.io/consume-provisioning-request": "x"}),
     "of a LeaderWorkerSet": pod(annotations={"leaderworkerset.sigs.k8s.io/size": "2"}),
