@@ -15,8 +15,9 @@ _SLICE_NAME = re.compile(rf".+-[0-9a-f]{{{_KEY_LENGTH}}}")
 
 
 def job_key(namespace: str, job: str) -> str:
-    """The ``job-key`` that JobSet computes for a Job."""
-    return hashlib.sha1(f"{namespace}/{job}".encode(), usedforsecurity=False).hexdigest()
+    """The ``job-key`` that JobSet computes for a Job. Half a surrogate pair counts as ``?``."""
+    text = f"{namespace}/{job}".encode(errors="replace")
+    return hashlib.sha1(text, usedforsecurity=False).hexdigest()
 
 
 def slice_name(jobset: str, job_key: str) -> str:
