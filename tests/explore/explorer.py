@@ -145,7 +145,7 @@ class Explorer:
         self._faults = [one for one in world.faults if one.kind in (*CALLS, *MESSAGES)]
         self._lost_vms, self._deleted_nodes = False, False
         self._taken: list[str] = []
-        self._snapshots: dict[Fault, Snapshot] = {}
+        self._snapshots: dict[Fault, tuple[Snapshot, set[str]]] = {}
         slices = SETTINGS.get(world.provider)
         self.harness = ExploredHarness(world.options, seed=world.seed, slices=slices)
         self.harness.counts = run.counts
@@ -510,9 +510,13 @@ class Explorer:
         """If all groups are under our finalizer: an older snapshot does not know whose VMs exist."""
         metas = [one["metadata"] for one in self.rules.items(GROUPS)]
         if metas and all(one.get("finalizers") for one in metas):
-            self._snapshots[fault] = self._server.snapshot()
+            uids = {one["uid"] for one in metas}
+            self._snapshots[fault] = (self._server.snapshot(), uids)
 
-    def _restore(self, snapshot: Snapshot) -> None:
+    def _restore(self, snapshot: Snapshot, uids: set[str]) -> None:
+        """If it knows all groups that exist: what another has created would be nobody's afterwards."""
+        if not uids.issuperset(one["metadata"]["uid"] for one in self.rules.items(GROUPS)):
+            return
         self._deleted_nodes = True
         before = {one["metadata"]["name"] for one in self.rules.items(SECRETS)}
         self._server.restore(snapshot)
@@ -630,7 +634,7 @@ class Explorer:
                 change = {"resources": words, "conditions": conditions, "hibernation": "Light"}
                 helpers.patch(harness, f"{path}/status", {"status": change})
             case "restore" if fault in self._snapshots:
-                self._restore(self._snapshots[fault])
+                self._restore(*self._snapshots[fault])
             case "foreign Node":
                 harness.simulation.admin("POST", NODES, self.rules.foreign_node(resource))
                 self.rules.strangers.add("worker-1")
