@@ -27,6 +27,8 @@ TOKEN = "ya29.a-secret-access-token"
 APIS = ("cloudresourcemanager", "compute", "iam", "serviceusage")
 DIGEST = f"sha256:{'0123456789abcdef' * 4}"
 """The digest of the built images."""
+DIGESTS = {name: f"sha256:{digit * 64}" for name, digit in (("relay", "a"), ("inject-env", "b"))}
+GKE_VERSION = '{"major": "1", "minor": "33", "gitVersion": "v1.33.4-gke.1134000"}'
 LOCAL_STATE = 'terraform {\n  backend "local" {}\n}\n'
 ELSEWHERE = {
     "installation_id": "0123456789abcdef0123456789abcdef",
