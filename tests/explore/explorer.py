@@ -243,7 +243,9 @@ class Explorer:
     def _converge_workloads(self, workloads: Workloads) -> None:
         def are_right() -> bool:
             workloads.apply()
-            return workloads.are_right() and all(map(self.harness.is_ready, self._names()))
+            names = self._names()
+            is_ready = all(map(self.harness.is_ready, names))
+            return workloads.are_right() and is_ready and not any(map(self._is_deleting, names))
 
         if self._lost_vms or self._deleted_nodes:
             self.harness.run_for(timedelta(minutes=20))

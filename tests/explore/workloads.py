@@ -176,7 +176,8 @@ class Workloads:
         return [one for one in found if one["status"].get("phase") not in ("Succeeded", "Failed")]
 
     def are_right(self) -> bool:
-        """Whether each Pod runs on a Node that is Ready, and each slice is needed."""
+        """Whether each Pod runs on a Node that is Ready, and each slice is needed. The Nodes of a pool
+        that is being deleted are Ready for a while."""
         nodes = {one["metadata"]["name"]: one for one in self._rules.items(NODES)}
         used = set()
         for pod in self.pods():
@@ -190,7 +191,9 @@ class Workloads:
         hosts = {"JobSet": 2, "LeaderWorkerSet": 2}
         count = sum(hosts.get(kind, 1) * number for kind, number in self._wanted.items())
         is_whole = len(self.pods()) == count and len(used) == sum(self._wanted.values())
-        return is_whole and sorted(used) == sorted(self.slices())
+        pools = map(self._harness.gke.find_pool, used)
+        is_deleting = any(pool is not None and pool.status == "STOPPING" for pool in pools)
+        return is_whole and not is_deleting and sorted(used) == sorted(self.slices())
 
     def act(self, fault: Fault) -> None:
         """What a person does to a workload, its Pods or its slices."""
