@@ -38,6 +38,7 @@ set -euo pipefail
 
 main() {
   read_arguments "$@"
+  [ -z "${KUBECONFIG:-}" ] || resolve_kubeconfig
   cd "$(dirname "$0")"
   # shellcheck source=infra/preflight.sh
   . infra/preflight.sh
@@ -83,6 +84,16 @@ read_arguments() {
 resolve() { # FOLDER
   if [ -d "$1" ]; then (cd "$1" && pwd)
   else (cd "$(dirname "$1")" 2>/dev/null && echo "$PWD/$(basename "$1")") || fail "--dir $1: there is no folder $(dirname "$1")"; fi
+}
+
+# The paths of KUBECONFIG are relative to the caller's folder.
+resolve_kubeconfig() {
+  local file='' files=''
+  while IFS= read -r -d : file; do
+    case $file in '') continue ;; /*) ;; *) file=$PWD/$file ;; esac
+    files+=${files:+:}$file
+  done <<<"$KUBECONFIG:"
+  export KUBECONFIG=$files
 }
 
 # A digest identifies one image: the relay's, unless the name ends with /inject-env.

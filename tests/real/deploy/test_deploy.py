@@ -514,6 +514,17 @@ def test_invalid_image_names_are_rejected(images: str, why: str, read_only: Inst
     assert (ran.code, ran.output) == (1, f"deploy.sh: --images {images}: {why}\n")
 
 
+def test_a_relative_path_in_kubeconfig_is_of_the_folder_in_which_it_is_given(
+    read_only: Installer,
+) -> None:
+    kubeconfig = Path(read_only.plane.kubeconfig)
+    ran = read_only.run_shell(
+        f"cd {kubeconfig.parent}; export KUBECONFIG=missing:{kubeconfig.name}; "
+        f"{read_only.tree}/deploy.sh --dir {read_only.folder} --nodes-pull --dry-run prod"
+    )
+    assert ran.code == 0, ran.output
+
+
 def test_help_prints_the_comment_at_the_top_of_the_script(read_only: Installer) -> None:
     ran = read_only.run("--help")
     top = (read_only.tree / "deploy.sh").read_text().partition("\nset -")[0].splitlines()[1:]
