@@ -143,7 +143,7 @@ class Explorer:
         self._world, self._run = world, run
         self._random = Random(world.seed + 1)
         self._faults = [one for one in world.faults if one.kind in (*CALLS, *MESSAGES)]
-        self._lost_vms, self._deleted_nodes = False, False
+        self._lost_vms, self._deleted_nodes, self._maintenance_to_end = False, False, 0
         self._taken: list[str] = []
         self._snapshots: dict[Fault, tuple[Snapshot, set[str]]] = {}
         slices = SETTINGS.get(world.provider)
@@ -245,7 +245,8 @@ class Explorer:
             workloads.apply()
             names = self._names()
             is_ready = all(map(self.harness.is_ready, names))
-            return workloads.are_right() and is_ready and not any(map(self._is_deleting, names))
+            is_changing = self._maintenance_to_end or any(map(self._is_deleting, names))
+            return workloads.are_right() and is_ready and not is_changing
 
         if self._lost_vms or self._deleted_nodes:
             self.harness.run_for(timedelta(minutes=20))
@@ -549,6 +550,7 @@ class Explorer:
         for vm in vms:
             faults.announce_maintenance(vm, hours=fault.seconds / 3600)
         later = partial(self.harness.clock.call_later, fault.seconds)
+        self._maintenance_to_end += fault.kind != "announced maintenance"
         if fault.kind == "maintenance":
             later(lambda: self._begin_maintenance(name, resource, vms))
         elif fault.kind == "withdrawn maintenance":
@@ -579,6 +581,7 @@ class Explorer:
 
     def _end_maintenance(self, resource: str, vms: list[str]) -> None:
         self._note(f"maintenance of {resource} is over")
+        self._maintenance_to_end -= 1
         self.rules.maintained.discard(resource)
         for vm in vms:
             with suppress(UnknownFault):
