@@ -71,7 +71,7 @@ test-local: $(STAMP) ## Run the tests of the stand-ins in local/, of make demo a
 	@$(BIN)/python -m pytest -q -n 2 --dist loadgroup -m "not slow and not real" local/tests
 
 test-real: $(STAMP) $(READERS) ## Run the tests on a real control plane, Pub/Sub's emulator and real processes
-	@$(BIN)/python -m pytest -q -n 3 --dist loadgroup -m "real and not slow"  # a third of the time they wait
+	@$(BIN)/python -m pytest -q -n 2 --dist loadgroup -m "real and not slow"
 
 test-all: $(STAMP) ## Run all tests, also the slow ones, on random examples
 	@$(BIN)/python -m pytest -q -n 2 --dist loadgroup --hypothesis-profile=random
