@@ -1,6 +1,5 @@
 """The chips and the controller of a Pod, from its manifest."""
 
-from collections.abc import Iterator
 from typing import Any
 
 from shared.base.documents import Document, read_mapping, read_mappings
@@ -26,12 +25,12 @@ def list_tpu_containers(spec: Document) -> list[Document]:
     return [container for container in every if count_chips(container)]
 
 
-def list_running_together(spec: Document) -> Iterator[Document]:
+def list_running_together(spec: Document) -> list[Document]:
     """The containers that request chips at the same time: init containers only if they are sidecars."""
     sidecars = (
         one for one in read_mappings(spec, "initContainers") if one.get("restartPolicy") == "Always"
     )
-    return filter(count_chips, (*read_mappings(spec, "containers"), *sidecars))
+    return [one for one in (*read_mappings(spec, "containers"), *sidecars) if count_chips(one)]
 
 
 def holds_chips(pod: Document) -> bool:

@@ -158,7 +158,7 @@ def _decide_workers(
     if size * max(process.count for process in processes) > MAX_LIST_BYTES:
         problems.append(f"a list of all workers is longer than {MAX_LIST_BYTES} bytes; {_SHORTER}")
         return Environment({}, tuple(problems))
-    together = list(list_running_together(workload.spec))
+    together = list_running_together(workload.spec)
     variables: dict[str, Mapping[str, Value]] = {}
     for process in processes:
         slices, is_clear = _choose_slices(process, workload, workers.slices)
@@ -263,7 +263,7 @@ def _find_group_problems(workload: Workload, workers: Workers) -> Iterator[str]:
             "LeaderWorkerSet sets; leave it out"
         )
     every = list_tpu_containers(workload.spec)
-    preparing = [one for one in every if one not in list(list_running_together(workload.spec))]
+    preparing = [one for one in every if one not in list_running_together(workload.spec)]
     if workers.has_subgroups and len(every) > 1:
         yield (
             "with subgroups, LeaderWorkerSet sets TPU variables in one container only; ask for "
@@ -493,7 +493,7 @@ def _find_container_problems(workload: Workload, slice_: _SelectedSlice) -> Iter
     The device plugin allocates all chips of a host together, except on tpu7x. libtpu compares the list
     of workers with the bounds, which follow from the chips of a process.
     """
-    together = list(list_running_together(workload.spec))
+    together = list_running_together(workload.spec)
     of_group = workload.workers is not None and workload.workers.is_leader_worker_set
     is_older = slice_.generation and slice_.generation.accelerator not in _WITH_PROCESS_ADDRESSES
     is_split = of_group or _wants_addresses(workload, slice_)
@@ -590,7 +590,7 @@ def _read_annotation(workload: Workload, name: str) -> str:
 
 
 def _processes(workload: Workload, *, splits: bool) -> Iterator[_Process]:
-    together = list(list_running_together(workload.spec))
+    together = list_running_together(workload.spec)
     for part in CONTAINER_LISTS:
         for place, container in enumerate(workload.spec.get(part) or []):
             if not count_chips(container):
