@@ -146,7 +146,16 @@ def _matches(other: Document, pod: Document, term: Mapping[str, Any]) -> bool:
 
 
 def _chips(pod: Document) -> int:
-    return sum(map(count_chips, pod["spec"]["containers"]))
+    """The chips that a Pod needs: its containers' and sidecars', or more for an init container with the
+    sidecars before it.
+
+    https://kubernetes.io/docs/concepts/workloads/pods/sidecar-containers/#resource-sharing-within-containers
+    """
+    most = sidecars = 0
+    for container in pod["spec"].get("initContainers") or ():
+        most = max(most, sidecars + count_chips(container))
+        sidecars += count_chips(container) * (container.get("restartPolicy") == "Always")
+    return max(most, sidecars + sum(map(count_chips, pod["spec"]["containers"])))
 
 
 def _has_ended(pod: Document) -> bool:

@@ -333,6 +333,17 @@ def test_a_pod_of_its_own_gets_a_slice_until_it_is_deleted(provider: str) -> Non
     until(harness, lambda: harness.leftovers() == [])
 
 
+def test_a_pod_whose_sidecar_has_half_of_the_chips_gets_a_slice_for_all_of_them() -> None:
+    harness, made = new_harness(TPU_NODE_GROUP), objects.pod()
+    (container,) = made["spec"]["containers"]
+    made["spec"]["nodeSelector"] = jobset_objects.selector("tpu7x", "2x2x1")
+    half = {"google.com/tpu": "2"}
+    container["resources"] = {"requests": half, "limits": half}
+    made["spec"]["initContainers"] = [{**container, "name": "data", "restartPolicy": "Always"}]
+    apply(harness, made)
+    until(harness, lambda: running(harness) == 1)
+
+
 def test_a_stranger_costs_no_slice_more_than_pods() -> None:
     harness = new_harness(TPU_NODE_GROUP)
     apply(harness, objects.deployment())
