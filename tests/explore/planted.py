@@ -126,15 +126,17 @@ BUGS: Mapping[str, tuple[Place, Any]] = {
         (maintenance_condition, "add_condition"),
         lambda _observed, known, _now: known,
     ),
-    "no message is retried": ((step, "_retry"), _give_up),
     "each resync is too old": ((step, "MAX_RESYNC_AGE"), timedelta(seconds=-1000)),
 }
+NOT_RETRIED = {"no message is retried": ((step, "_retry"), _give_up)}
+"""A bug that no world shows, because the sweep repeats within a minute what is not retried: a life
+with one fault shows that it takes longer."""
 
 
 @contextmanager
 def planted(name: str) -> Iterator[None]:
     """Plant a bug in all modules that have imported its place."""
-    (owner, attribute), value = BUGS[name]
+    (owner, attribute), value = {**BUGS, **NOT_RETRIED}[name]
     old = getattr(owner, attribute)
     product = ("functions", "shared")
     holders = [one for key, one in sys.modules.items() if key.split(".")[0] in product]
