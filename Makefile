@@ -73,8 +73,8 @@ test-local: $(STAMP) ## Run the tests of the stand-ins in local/, of make demo a
 test-real: $(STAMP) $(READERS) ## Run the tests on a real control plane, Pub/Sub's emulator and real processes
 	@$(BIN)/python -m pytest -q -n 2 --dist loadgroup -m "real and not slow"
 
-test-all: $(STAMP) ## Run all tests, also the slow ones, on random examples
-	@$(BIN)/python -m pytest -q -n 2 --dist loadgroup --hypothesis-profile=random
+test-all: $(STAMP) ## Run all tests, also the slow ones, on random examples; ARGS="-m slow": only these
+	@$(BIN)/python -m pytest -q -n 2 --dist loadgroup --hypothesis-profile=random $(ARGS)
 
 explore: $(STAMP) ## Break worlds at random and let them heal: SEEDS=N; ARGS="--seed K": one world, with its trace
 	@$(BIN)/python -m tests.explore $(if $(SEEDS),--seeds $(SEEDS)) $(ARGS)

@@ -33,6 +33,7 @@ def list_steps(workflow: dict[Any, Any]) -> Iterator[dict[str, Any]]:
 
 RELEASE = read(ROOT / ".github" / "workflows" / "release.yaml")
 CI = read(ROOT / ".github" / "workflows" / "ci.yaml")
+SLOW = read(ROOT / ".github" / "workflows" / "slow.yaml")
 
 
 @pytest.mark.real
@@ -60,7 +61,7 @@ def test_an_action_has_the_same_commit_in_all_workflows() -> None:
     assert {name: found for name, found in commits.items() if len(found) > 1} == {}
 
 
-@pytest.mark.parametrize("workflow", [CI, RELEASE], ids=["ci", "release"])
+@pytest.mark.parametrize("workflow", [CI, RELEASE, SLOW], ids=["ci", "release", "slow"])
 def test_a_workflow_that_runs_code_of_a_change_may_only_read(workflow: dict[Any, Any]) -> None:
     assert workflow["permissions"] == {"contents": "read"}
     for step in list_steps(workflow):
@@ -91,6 +92,14 @@ def test_ci_uses_the_go_version_of_the_control_plane() -> None:
 def test_ci_runs_the_same_script_on_every_change() -> None:
     assert set(CI[ON]) == {"push", "pull_request", "workflow_call"}
     assert [step["run"] for step in list_steps(CI) if "run" in step] == [".ci/run"]
+
+
+def test_every_folder_with_slow_tests_is_run_each_week() -> None:
+    marks = ("local/tests/**/*.py", "tests/**/*.py")
+    slow = {path for glob in marks for path in ROOT.glob(glob) if "mark.slow" in path.read_text()}
+    folders = {"/".join(path.relative_to(ROOT).parts[:2]) for path in slow}
+    assert set(SLOW["jobs"]["test"]["strategy"]["matrix"]["tests"]) == folders
+    assert set(SLOW[ON]) == {"schedule", "workflow_dispatch"}
 
 
 @pytest.mark.parametrize(
