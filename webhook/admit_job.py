@@ -1,7 +1,7 @@
 """admit_job: an admission webhook that ties each Job of a JobSet to its own slice.
 
-It concerns new Jobs with JobSet's label ``jobset.sigs.k8s.io/job-key`` whose containers request TPUs and
-whose Pods select a topology, unless the Job or its Pod template opts out (`units.has_opted_out`). The
+It concerns new Jobs with JobSet's label ``jobset.sigs.k8s.io/job-key`` whose Pods request TPUs and
+select a topology, unless the Job or its Pod template opts out (`units.has_opted_out`). The
 Pods get a node selector ``job-key`` (without JobSet's prefix) with the label's value. The Nodes of the
 slice that is created for the Job have the label ``job-key`` with this value, so Jobs that restart do not
 use each other's slices.
@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from shared.base.names import JOB_KEY, TOPOLOGY_LABEL
-from shared.base.pods import count_chips
+from shared.base.pods import count_pod_chips
 from shared.base.slice_names import JOB_KEY_SELECTOR
 from shared.slices.units import has_opted_out
 from webhook.tpu_env.admission import (
@@ -57,9 +57,7 @@ def admit(request: AdmissionRequest, settings: AdmissionSettings) -> AdmissionRe
     for part in (job, _part(job, "spec", "template")):
         if has_opted_out(_part(part, "metadata", "labels"), _part(part, "metadata", "annotations")):
             return AdmissionResponse()
-    # Init containers do not count, nor do they for provision_slice (`units.waits`).
-    is_for_tpus = any(count_chips(container) for container in pod.get("containers") or ())
-    if not is_for_tpus or TOPOLOGY_LABEL not in _part(pod, "nodeSelector"):
+    if not count_pod_chips(pod) or TOPOLOGY_LABEL not in _part(pod, "nodeSelector"):
         return AdmissionResponse()
     return AdmissionResponse(patch=tuple(_build_patch(pod, str(labels[JOB_KEY]), settings)))
 

@@ -33,6 +33,17 @@ def list_running_together(spec: Document) -> list[Document]:
     return [one for one in (*read_mappings(spec, "containers"), *sidecars) if count_chips(one)]
 
 
+def count_pod_chips(spec: Document) -> int:
+    """The chips that a Pod needs of a Node, as the scheduler counts them: those of its containers and
+    sidecars, or of an init container with the sidecars before it if these are more."""
+    most = sidecars = 0
+    for one in read_mappings(spec, "initContainers"):
+        chips = count_chips(one)
+        most = max(most, sidecars + chips)
+        sidecars += chips if one.get("restartPolicy") == "Always" else 0
+    return max(most, sidecars + sum(map(count_chips, read_mappings(spec, "containers"))))
+
+
 def holds_chips(pod: Document) -> bool:
     """Whether a Pod with TPU chips has not ended. A DaemonSet's comes and goes with the Node."""
     metadata, status = read_mapping(pod, "metadata"), read_mapping(pod, "status")

@@ -20,7 +20,7 @@ from shared.base.documents import (
     read_texts,
 )
 from shared.base.fields import is_yes
-from shared.base.pods import CONTAINER_LISTS, count_chips, find_controller, list_running_together
+from shared.base.pods import CONTAINER_LISTS, count_chips, count_pod_chips, find_controller
 from shared.base.slice_names import job_key, slice_name
 from shared.base.timestamps import guess_time, parse_time
 from shared.base.topology import TOPOLOGY, chips_of
@@ -127,7 +127,7 @@ class Controller:
 
 @dataclass(frozen=True)
 class Demand:
-    """What a Pod asks of a slice. ``chips`` is the sum of its containers' requests, all on one host."""
+    """What a Pod asks of a slice. ``chips`` are those that it needs on one host."""
 
     namespace: str
     name: str
@@ -191,7 +191,7 @@ def read_demand(pod: Document) -> Demand:
         name=str(metadata.get("name")),
         uid=str(metadata.get("uid")),
         controller=None if owner is None else _read_controller(owner),
-        chips=sum(map(count_chips, list_running_together(spec))),
+        chips=count_pod_chips(spec),
         selector=read_texts(spec, "nodeSelector"),
         labels=read_texts(metadata, "labels"),
         annotations=read_texts(metadata, "annotations"),

@@ -344,6 +344,15 @@ def test_a_pod_whose_sidecar_has_half_of_the_chips_gets_a_slice_for_all_of_them(
     until(harness, lambda: running(harness) == 1)
 
 
+def test_a_pod_of_which_only_an_init_container_asks_for_chips_gets_a_slice() -> None:
+    harness, made = new_harness(TPU_NODE_GROUP), objects.pod()
+    (container,) = made["spec"]["containers"]
+    made["spec"]["initContainers"] = [{**container, "name": "prepare"}]
+    del container["resources"]
+    apply(harness, made)
+    until(harness, lambda: running(harness) == 1)
+
+
 def test_a_stranger_costs_no_slice_more_than_pods() -> None:
     harness = new_harness(TPU_NODE_GROUP)
     apply(harness, objects.deployment())

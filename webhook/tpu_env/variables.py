@@ -17,6 +17,7 @@ from shared.base.names import ACCELERATOR_LABEL, INSTANCE_TYPE_LABEL, TOPOLOGY_L
 from shared.base.pods import (
     CONTAINER_LISTS,
     count_chips,
+    count_pod_chips,
     list_running_together,
     list_tpu_containers,
     parse_count,
@@ -464,8 +465,7 @@ def _read_slice(spec: Object) -> _SelectedSlice:
     if not TOPOLOGY.fullmatch(topology) or len(topology) > _LONGEST_TOPOLOGY:
         problem = f"the node selector {TOPOLOGY_LABEL}={topology} is not a topology, as in 2x2x2"
         return _SelectedSlice("", generation, None, problem)
-    chips, own = prod(_dimensions(topology)), sum(map(count_chips, list_running_together(spec)))
-    own = own or max(map(count_chips, list_tpu_containers(spec)), default=0)
+    chips, own = prod(_dimensions(topology)), count_pod_chips(spec)
     problem = _find_chips_problem(topology, chips, own)
     if generation is not None:
         problem = problem or find_host_violation(generation, topology, own)

@@ -41,6 +41,9 @@ V6E = selector("tpu-v6e-slice", "4x4")
 KEY = "410e1982e93873aec58e7f743e6ad7ca3e10f494"
 
 
+SIDECAR = {**container("s"), "restartPolicy": "Always"}
+
+
 def child(
     *containers: Manifest,
     more: Mapping[str, str] | None = None,
@@ -125,6 +128,8 @@ SELECTORS: list[tuple[str, dict[str, str], Manifest, dict[str, str]]] = [
     ("reservation, Spot and hint", {"FORCE_ON_DEMAND": "true", "RESERVATION_LOCATION_HINT": "cell"},
      child(more={**RESERVED, **SPOT}), {HINT: "cell"}),
     ("the key of another Job", {}, child(more={"job-key": "other"}), {}),
+    ("chips of a sidecar only", {}, child(container(tpu=None), pod={"initContainers": [SIDECAR]}), {}),
+    ("chips of an init container only", {}, child(container(tpu=None), pod={"initContainers": [container("i")]}), {}),
 ]  # fmt: skip
 
 
@@ -155,7 +160,6 @@ NOT_PATCHED: list[tuple[str, Manifest]] = [
     ("admission-not-jobset", without(child(), "metadata", "labels", "jobset.sigs.k8s.io/job-key")),
     ("admission-every-jobset-job", child(container(tpu=None))),
     ("no chips", child(container(tpu=0))),
-    ("chips for an init container only", child(container(tpu=None), pod={"initContainers": [container("i")]})),
     ("no topology", without(child(), "spec", "template", "spec", "nodeSelector", "cloud.google.com/gke-tpu-topology")),
     ("no selector", without(child(), "spec", "template", "spec", "nodeSelector")),
     ("no Job", {**child(), "kind": "CronJob"}),

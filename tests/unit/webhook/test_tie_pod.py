@@ -18,6 +18,7 @@ OPT_OUT = "tpu-provisioner.cloud.google.com/disable-autoprovisioning"
 LWS = "leaderworkerset.sigs.k8s.io"
 GROUP_3 = {f"{LWS}/name": "o", f"{LWS}/group-index": "3", f"{LWS}/worker-index": "1"}
 INDEX = {"batch.kubernetes.io/job-completion-index": "2"}
+SIDECAR = {**container("s"), "restartPolicy": "Always"}
 VERSIONS = {"Job": "batch/v1", "RayCluster": "ray.io/v1"}
 COMPONENT = Path(__file__).parents[3] / "infra" / "chart" / "manifests" / "tie-pods"
 (WEBHOOK,) = yaml.safe_load((COMPONENT / "webhook.yaml").read_text())["webhooks"]
@@ -49,6 +50,14 @@ TIED: dict[str, tuple[dict[str, Any], str]] = {
     "a StatefulSet's": (make("StatefulSet"), "StatefulSet/o/"),
     "an Indexed Job's": (make("Job", annotations=INDEX), "Job/o/"),
     "a group's": (make("StatefulSet", labels=GROUP_3), "LeaderWorkerSet/o/3"),
+    "chips of a sidecar only": (
+        make("StatefulSet", tpu=None, initContainers=[SIDECAR]),
+        "StatefulSet/o/",
+    ),
+    "chips of an init container only": (
+        make("Job", tpu=None, annotations=INDEX, initContainers=[container("i")]),
+        "Job/o/",
+    ),
 }
 
 

@@ -29,6 +29,7 @@ CORRECTED = {
     "filter-optout-capital": False,
     "filter-tpu-zero": False,
     "filter-no-controller-owner": False,
+    "filter-tpu-in-init-container-only": True,
 }
 """Rows that are known to be wrong, with the correct result: true if the Pod waits for a slice."""
 

@@ -73,14 +73,17 @@ CHIPS: dict[str, tuple[list[dict[str, Any]], list[dict[str, Any]], int]] = {
     "one container": ([asking(4)], [], 4),
     "two containers": ([asking(4), asking(4)], [], 8),
     "an init container prepares the chips": ([asking(4)], [asking(4)], 4),
-    "only an init container": ([], [asking(4)], 0),
+    "only an init container": ([], [asking(4)], 4),
+    "an init container asks for more than the container": ([asking(1)], [asking(4)], 4),
     "a sidecar": ([asking(2)], [asking(2) | ALWAYS], 4),
     "only a sidecar": ([asking(0)], [asking(4) | ALWAYS], 4),
+    "an init container beside a sidecar": ([], [asking(2) | ALWAYS, asking(2)], 4),
+    "an init container before a sidecar": ([], [asking(4), asking(2) | ALWAYS], 4),
 }
 
 
 @pytest.mark.parametrize("containers, before, chips", CHIPS.values(), ids=CHIPS.keys())
-def test_a_pod_asks_for_the_chips_of_the_containers_that_run_together(
+def test_a_pod_asks_for_as_many_chips_as_its_containers_have_at_the_same_time(
     containers: list[dict[str, Any]], before: list[dict[str, Any]], chips: int
 ) -> None:
     assert read_demand(held_pod(containers=containers, initContainers=before)).chips == chips
