@@ -43,6 +43,7 @@ TPU_RESOURCE = "google.com/tpu"
 ZONE_LABEL = "topology.kubernetes.io/zone"
 REGION_LABEL = "topology.kubernetes.io/region"
 INSTANCE_TYPE_LABEL = "node.kubernetes.io/instance-type"
+HOSTNAME_LABEL = "kubernetes.io/hostname"
 POOL_LABEL = "cloud.google.com/gke-nodepool"
 """On each Node of a JobSet's slice: the slice's name. GKE sets it on the Nodes of a node pool. Most
 JobSets use it as the key of their exclusive topology."""

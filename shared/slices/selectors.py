@@ -4,9 +4,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from shared.base.names import ZONE_LABEL
+from shared.base.names import POOL_LABEL, ZONE_LABEL
 from shared.slices.classes import Place, SliceClass
-from shared.slices.units import Demand, InputError
+from shared.slices.units import Demand, InputError, Unit
 
 COPY_LABELS = "tpu-provisioner.cloud.google.com/copy-labels"
 """On a Pod: which of its labels its Nodes get."""
@@ -24,6 +24,14 @@ def check_spot(demand: Demand) -> None:
             f"the Pod's nodeSelector has both {SPOT} and {RESERVATION}: VMs of a reservation are never "
             "Spot; it must have one of them"
         )
+
+
+def describe_impossible_domain(unit: Unit, key: str) -> str:
+    """Why the label of the exclusive topology of a unit's kind keeps it on no slice."""
+    return (
+        f"the exclusive topology of the Pod's {unit.kind} is {key}, which the Nodes of its slice would "
+        f"not have: it must be {POOL_LABEL}, or a label that can be given to Nodes"
+    )
 
 
 def reservation_path(demand: Demand) -> str:

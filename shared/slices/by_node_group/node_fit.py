@@ -23,10 +23,10 @@ from shared.slices.selectors import (
     SPOT,
     check_spot,
     check_tolerations,
+    describe_impossible_domain,
 )
 from shared.slices.units import Demand, InputError, Unit
 
-_HOSTNAME = "kubernetes.io/hostname"
 _OF_KUBELETS = {"kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}
 _LOCATION_HINT = "cloud.google.com/gke-location-hint"
 _AS_SELECTED = (SPOT, RESERVATION, RESERVATION_PROJECT, COMPUTE_CLASS, _LOCATION_HINT)
@@ -110,16 +110,12 @@ class NodeFit:
     def _domain(self) -> dict[str, str]:
         """The label of the kind's exclusive topology, which keeps a unit on one slice."""
         key = self._demand.annotations.get(self._domain_key, names.POOL_LABEL)
-        if key in self._set_for_us or key == _HOSTNAME:
+        if key in self._set_for_us or key == names.HOSTNAME_LABEL:
             return {}
         if key in self._known:
             return {key: self._known[key]}
         if not is_settable_label(key):
-            raise InputError(
-                f"the exclusive topology of the Pod's {self._unit.kind} is {key}, which the Nodes of "
-                f"its slice would not have: it must be {names.POOL_LABEL}, or a label that can be given "
-                "to Nodes"
-            )
+            raise InputError(describe_impossible_domain(self._unit, key))
         return {key: self._name}
 
     def _is_free(self, key: str) -> bool:

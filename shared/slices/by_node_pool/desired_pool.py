@@ -4,7 +4,7 @@ Labels and annotations are those of TPU Provisioner, so that its manifests and n
 meaning. `found_pools` reads existing pools.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -32,6 +32,7 @@ from shared.ports.gke_settings import (
     parse_networks,
 )
 from shared.slices.classes import CLASS_ANNOTATION, Place, Shape, SliceClass
+from shared.slices.kinds import get_kind
 from shared.slices.provider import ASKED_AT, DesiredSlice, short_hash
 from shared.slices.selection import Selection, build_selection
 from shared.slices.selectors import (
@@ -41,6 +42,7 @@ from shared.slices.selectors import (
     SPOT,
     check_spot,
     check_tolerations,
+    describe_impossible_domain,
     reservation_path,
 )
 from shared.slices.units import Demand, InputError, Unit, UnservableError, find_wait_start
@@ -67,8 +69,9 @@ _GOOGLE = ("google.com", "googleapis.com", "gke.io")
 _KUBERNETES = ("k8s.io", "kubernetes.io")
 """Domains in which kubelets, and so GKE, accept labels only below `_OF_KUBELETS`."""
 _OF_KUBELETS = ("node.kubernetes.io", "kubelet.kubernetes.io")
-_KNOWN_GOOGLE = frozenset({*_ASKED_FOR, SPOT, RESERVATION})
-"""Labels in Google's domains that Nodes have only if the pool is created with them."""
+_OF_GROUPS = (names.GROUP_LABEL, names.GROUP_NAMESPACE_LABEL, names.GROUP_NAME_LABEL)
+_KNOWN_GOOGLE = frozenset({*_ASKED_FOR, SPOT, RESERVATION, *_OF_GROUPS})
+"""Labels in Google's domains that Nodes have only if the pool is created with them, or of no pool."""
 
 _MOST_HOSTS = 2**31 - 1
 """The limit of the field. GKE has lower limits and its own messages for them."""
@@ -161,6 +164,9 @@ def build_desired_slice(
         **_image_cache(settings),
     }
     name = unit.slice_name
+    selection = _select(demand, machine, place.zone, is_spot=is_spot)
+    has = {*labels, *selection.implied, names.POOL_LABEL, names.HOSTNAME_LABEL}
+    labels |= _find_domain(demand, unit, has)
     body = {
         "name": name,
         "initialNodeCount": count,
@@ -172,7 +178,6 @@ def build_desired_slice(
         "maxPodsConstraint": {"maxPodsPerNode": settings.max_pods},
         "networkConfig": _network_config(demand, settings),
     }
-    selection = _select(demand, body, is_spot=is_spot)
     given = {**labels, names.POOL_LABEL: name}
     taken = f", because GKE takes no label under {any_of(_KUBERNETES)} for the Nodes of a pool"
     other = ", or the nodeSelector must have the label, too: a pool gets labels from nothing else"
@@ -260,12 +265,21 @@ def _check_pod(demand: Demand, settings: GkeSettings) -> None:
     check_spot(demand)
 
 
-def _select(demand: Demand, body: Mapping[str, Any], *, is_spot: bool) -> Selection:
+def _find_domain(demand: Demand, unit: Unit, known: Collection[str]) -> dict[str, str]:
+    """The label of the exclusive topology, which keeps a unit on its pool, unless the Nodes have it."""
+    key = demand.annotations.get(get_kind(unit.kind).exclusive_topology, names.POOL_LABEL)
+    if key in known or (is_below(key, _GOOGLE) and key not in _KNOWN_GOOGLE):
+        return {}
+    if not _can_be_given(key) or key in _ASKED_FOR:
+        raise InputError(describe_impossible_domain(unit, key))
+    return {key: unit.slice_name}
+
+
+def _select(demand: Demand, machine: str, zone: str, *, is_spot: bool) -> Selection:
     """The selection of the Pod, with the known labels that GKE sets on the Nodes of its pool.
 
     GKE sets many more, so unknown labels in its domains count as set.
     """
-    machine, zone = body["config"]["machineType"], body["locations"][0]
     region = zone.rpartition("-")[0]
     implied = {
         names.ACCELERATOR_LABEL: demand.accelerator,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shared.base.documents import Document, read_mapping, read_mappings, read_text, read_texts
 from shared.base.fields import count
-from shared.base.names import JOBSET_KIND, POOL_LABEL
+from shared.base.names import HOSTNAME_LABEL, JOBSET_KIND, POOL_LABEL
 from shared.base.pods import holds_chips, read_count
 from shared.base.slice_names import JOB_KEY_SELECTOR
 from shared.base.timestamps import guess_time
@@ -356,7 +356,14 @@ def find_fence_violation(kind: UnitKind, demand: Demand, unit: Unit) -> str:
             f"the Pod's nodeSelector {JOB_KEY_SELECTOR} is {selected!r}: only {unit.key}, the key of "
             f"{unit.shown}, keeps Pods of other owners away; leave it out or set this"
         )
-    if selected or key in demand.annotations or demand.hosts == 1:
+    if demand.hosts == 1:
+        return ""
+    if demand.annotations.get(key) == HOSTNAME_LABEL:
+        return (
+            f"the exclusive topology of the {kind.name} is {HOSTNAME_LABEL}, so that all Pods of a "
+            f"slice would have to run on one of its hosts: it must be {POOL_LABEL}"
+        )
+    if selected or key in demand.annotations:
         return ""
     if not key:
         return (

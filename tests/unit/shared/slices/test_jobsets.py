@@ -204,6 +204,20 @@ def test_pods_of_other_jobs_are_kept_from_several_hosts_by(
     assert (find_fence_violation(JOBSET, demand, unit) == "") is is_fenced
 
 
+@pytest.mark.parametrize("topology, is_refused", [("2x2x1", False), ("2x2x2", True)])
+@pytest.mark.parametrize("selector", [{}, {"job-key": OWN}])
+def test_an_exclusive_topology_of_one_host_is_no_fence_of_several(
+    topology: str, is_refused: bool, selector: dict[str, str]
+) -> None:
+    selected = {"cloud.google.com/gke-tpu-topology": topology, **selector}
+    item = pod(annotations={EXCLUSIVE: "kubernetes.io/hostname"}, node_selector=selected)
+    expected = (
+        "the exclusive topology of the JobSet is kubernetes.io/hostname, so that all Pods of a slice "
+        "would have to run on one of its hosts: it must be cloud.google.com/gke-nodepool"
+    )
+    assert find_fence_violation(JOBSET, *asked(item)) == (expected if is_refused else "")
+
+
 V6E, V7X = "tpu-v6e-slice", "tpu7x"
 
 

@@ -247,6 +247,42 @@ def test_a_selector_becomes_a_label_of_the_nodes_unless_google_owns_its_prefix()
     } == copied
 
 
+EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
+
+
+@pytest.mark.parametrize(
+    "key, added",
+    [
+        ("rack", {"rack": "jobset-test-78c32d3b806d5259"}),
+        ("cloud.google.com/gke-nodepool", {}),
+        ("topology.kubernetes.io/zone", {}),
+        ("kubernetes.io/hostname", {}),
+        ("cloud.google.com/gce-topology-block", {}),
+    ],
+)
+def test_the_nodes_have_the_label_of_the_exclusive_topology(
+    key: str, added: dict[str, str]
+) -> None:
+    labels = body(annotations={EXCLUSIVE: key})["config"]["labels"]
+    assert labels == {**body()["config"]["labels"], **added}
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "topology.kubernetes.io/rack",
+        "tpu-functions.dev/rack",
+        "cloud.google.com/tpu-node-group-name",
+        "cloud.google.com/gke-spot",
+    ],
+)
+def test_an_exclusive_topology_that_no_node_of_the_pool_has_is_an_input_error(key: str) -> None:
+    assert get_input_error(annotations={EXCLUSIVE: key}) == (
+        f"the exclusive topology of the Pod's JobSet is {key}, which the Nodes of its slice would not have: "
+        "it must be cloud.google.com/gke-nodepool, or a label that can be given to Nodes"
+    )
+
+
 def test_a_pod_cannot_override_the_labels_that_name_the_owner_of_its_pool() -> None:
     forged = dict.fromkeys((*BASE_LABELS, HASH), "forged")
     assert "forged" not in body(labels=forged)["config"]["labels"].values()
