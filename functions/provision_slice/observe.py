@@ -262,15 +262,17 @@ def observe_unit(work: SliceWork, leader: Leader, found: Found) -> ObservedPod:
     users: tuple[str, ...] = ()
     if isinstance(existing, Slice):
         set_trace_id(work, existing)
-        has_waited = work.now - find_wait_start(leader.demand) >= waiting.UNFIT_AFTER
+        start = find_wait_start(leader.demand)
+        has_waited = work.now - start >= waiting.UNFIT_AFTER
         is_time_unknown = existing.state is SliceState.READY and existing.since is None
         if is_time_unknown and work.trigger.is_resync and has_waited:
             # GKE does not report how long a slice has been ready: as long as its newest Node exists.
-            # Without Nodes, it is counted as ready since now: they may still register.
+            # Without Nodes, it is counted as ready since now, while they may still register.
             nodes = cluster.list_nodes_of_slice(existing.name)
             times = (guess_time(node["metadata"].get("creationTimestamp")) for node in nodes)
+            is_empty = not nodes and work.now - start >= waiting.EMPTY_AFTER
             since = max((one for one in times if one is not None), default=work.now)
-            existing = replace(existing, since=since)
+            existing = replace(existing, since=start if is_empty else since)
         if not is_as_asked(existing, desired):
             users = list_users(
                 cluster, existing.name, work.now, lambda pod: is_user(pod, leader, desired)

@@ -27,6 +27,9 @@ from shared.triggers.message import POD_KIND, REQUEST_KIND, Cause, Message
 UNFIT_AFTER = timedelta(minutes=15)
 """A Pod that still waits so long after it began to wait, and after its slice became ready, does not fit
 the slice's Nodes."""
+EMPTY_AFTER = timedelta(hours=1)
+"""A node pool without Nodes has lost them, or was resized to 0, if a Pod has waited so long for it: GKE
+does not take so long to create one."""
 HELD_FOR = timedelta(minutes=1)
 """A Pod of a gang that the scheduler has not tried is held only if it still waits so long after its
 creation: free Nodes may suffice for one that it is just about to try."""

@@ -352,7 +352,7 @@ PODS: dict[str, tuple[Trigger, bool, dict[str, Any], Any, tuple[str, ...]]] = {
     "the slice is being created": (POD_RESYNC, True, {"find": PROVISIONING}, PROVISIONING, ()),
     "the slice is ready, the Pod has waited briefly": (POD_RESYNC, False, {"find": READY}, READY, ()),
     "the slice is ready, the Pod has waited long": (POD_RESYNC, True, {"find": READY, "list_nodes_of_slice": OLD_NODES}, replace(READY, since=YOUNGEST), ()),
-    "the slice is ready without Nodes, the Pod has waited long": (POD_RESYNC, True, {"find": READY, "list_nodes_of_slice": []}, replace(READY, since=NOW), ()),
+    "the slice is ready without Nodes, the Pod has waited long": (POD_RESYNC, True, {"find": READY, "list_nodes_of_slice": []}, replace(READY, since=NOW - timedelta(hours=2)), ()),
     "the slice is ready since a known time, the Pod has waited long": (POD_RESYNC, True, {"find": replace(READY, since=NOW)}, replace(READY, since=NOW), ()),
     "the slice is ready, the Pod has waited long, on an event": (EVENT, True, {"find": READY}, READY, ()),
     "the slice has another hash, and another Job uses it": (POD_RESYNC, False, {"find": ANOTHER, **IN_USE}, ANOTHER, (OTHER_JOB,)),
@@ -381,6 +381,21 @@ def test_the_observation_of_a_waiting_pod_has_its_slice_and_the_slices_users(
     assert not observed.is_paused
     assert observed.is_resync is trigger.is_resync
     assert work.facts["slice"] == DESIRED.name
+
+
+@pytest.mark.parametrize(
+    "waited, since", [(59, 0), (60, 60), (61, 61)], ids=["59 minutes", "60 minutes", "61 minutes"]
+)
+def test_a_pool_without_nodes_has_lost_them_if_the_pod_has_waited_for_an_hour(
+    waited: int, since: int
+) -> None:
+    """It may have been resized to 0; the Nodes of a new one may still register."""
+    status = objects.unschedulable(render_time(NOW - timedelta(minutes=waited)))
+    answers = POD_ANSWERS | {"find": READY}
+    work, _ = reading_slices(SliceWork, POD_RESYNC, answers, leader=leader(status=status))
+    observed = provision_slice.observe.observe(work)
+    assert isinstance(observed, ObservedPod)
+    assert observed.existing == replace(READY, since=NOW - timedelta(minutes=since))
 
 
 WORKERS = [f"train-workers-{number}" for number in range(4)]
