@@ -61,15 +61,14 @@ def parse(text: bytes) -> Any:
 def _project(value: dict[str, Any]) -> dict[str, Any]:
     """The fields that are kept of a part of the document, whose own parts are already projected."""
     if isinstance(containers := value.get("containers"), list):
-        sidecars = [
-            {"resources": _project_resources(one), "restartPolicy": "Always"}
+        before = [
+            {"resources": _project_resources(one), **_only(one, ("restartPolicy",))}
             for one in read_mappings(value, "initContainers")
-            if one.get("restartPolicy") == "Always"
         ]
         return {
             **_only(value, _POD_SPEC),
             "containers": [{"resources": _project_resources(one)} for one in containers],
-            **({"initContainers": sidecars} if sidecars else {}),
+            **({"initContainers": before} if before else {}),
         }
     if "metadata" not in value or not any(
         isinstance(value.get(part), dict) for part in ("spec", "status")

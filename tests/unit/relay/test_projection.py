@@ -69,10 +69,17 @@ def with_sidecar(raw: Raw) -> Raw:
     return {**raw, "spec": {**raw["spec"], "initContainers": [before, sidecar]}}
 
 
+def with_init_container(raw: Raw) -> Raw:
+    """A Pod with four chips in an init container."""
+    spec = {**raw["spec"], "initContainers": with_sidecar(raw)["spec"]["initContainers"][:1]}
+    return {**raw, "spec": spec}
+
+
 PODS = {
     "leader": pod(),
     "with a sidecar": with_sidecar(pod(chips="2")),
     "chips only in a sidecar": with_sidecar(pod(chips="")),
+    "chips only in an init container": with_init_container(pod(chips="")),
     "other": pod(index="1", phase="Running"),
     "opted out": pod(annotations={"autoscaling.x-k8s.io/consume-provisioning-request": "x"}),
     "of a LeaderWorkerSet": pod(annotations={"leaderworkerset.sigs.k8s.io/size": "2"}),
