@@ -3,10 +3,12 @@
 import sys
 from collections import defaultdict
 from collections.abc import Collection, Iterable
+from dataclasses import replace
 from typing import Any
 
 from functions.provision_slice import waiting
 from shared.base import backoff
+from shared.base.documents import find_condition, read_mapping
 from shared.base.fields import is_yes
 from shared.base.names import SYSTEM_NAMESPACE
 from shared.base.timestamps import parse_time
@@ -21,11 +23,17 @@ from shared.slices.provider import DesiredSlice, Slice
 from shared.slices.requests import is_open
 from shared.slices.units import InputError, Unit
 from shared.slices.work import SliceWork
-from shared.triggers.message import REQUEST_KIND, Message
+from shared.triggers.message import REQUEST_KIND, Cause, Message
 
 MAX_ASKING = 10
 """How many Pods ask a class for a slice of one shape in a run of the sweep, if one of its candidates has
 refused that in the last ten minutes."""
+
+
+IN_PROGRESS = ("Creating", "Provisioning", "Ready", "Replacing", "NextCandidate", "Deleting")
+"""The reasons of a request whose node pool is being changed, or is complete but for its Nodes. It is
+observed in each run of the sweep, because no event reports the end to it; as no resync, because what has
+failed is created again at growing intervals."""
 
 
 def read_limits(cluster: Cluster) -> Limits:
@@ -51,16 +59,20 @@ def lists_all(cluster: Cluster) -> bool:
 
 
 def list_due_requests(work: SliceWork) -> tuple[Message, ...]:
-    """Resyncs about the open ProvisioningRequests that are due, if a namespace lists their kind."""
+    """Messages about the open ProvisioningRequests that are due, if a namespace lists their kind."""
     if REQUEST_KIND not in work.cluster.get_jobset_options().get(NAMESPACES_KEY, ""):
         return ()
     listed, found = list[dict[str, Any]](), []
     with work.best_effort():  # Pods get their slices without it
         listed = work.cluster.list_requests("", work.now)
     for one in filter(is_open, listed):
+        provisioned = find_condition(read_mapping(one, "status"), "Provisioned")
         created = parse_time(one["metadata"]["creationTimestamp"])
         if backoff.is_due(find_transition_time(one, ("Provisioned",)) or created, work.trigger.at):
             found.append(waiting.build_request_message(one["metadata"], work.now))
+        elif work.provider.is_gke and provisioned.get("reason") in IN_PROGRESS:
+            message = waiting.build_request_message(one["metadata"], work.now)
+            found.append(replace(message, cause=Cause.ADDED))
     return tuple(found)
 
 

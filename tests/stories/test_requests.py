@@ -19,6 +19,7 @@ from tests.faults.jobsets import (
     running,
 )
 from tests.faults.jobsets import slices as list_slices
+from tests.stories import helpers
 from tests.stories import request_objects as requests
 from tests.stories import workload_objects as objects
 from tests.stories.helpers import MINUTE
@@ -103,6 +104,21 @@ def test_a_stockout_at_the_first_candidates_falls_to_the_next_one(provider: str)
     harness.until_provisioned()
     assert most == [1]
     assert requests.conditions(harness) == {"Accepted": "True", "Provisioned": "True"}
+    harness.end()
+
+
+@PROVIDERS
+def test_a_slice_that_comes_after_an_hour_is_reported_within_two_minutes(provider: str) -> None:
+    """Until then its VMs are billed, and nobody uses them."""
+    harness = RequestHarness(provider)
+    make_class(harness, CANDIDATES[:1])
+    harness.queue(jobset())
+    harness.run_for(65 * MINUTE)
+    limit_zone(harness, FULL)
+    until(harness, lambda: len(helpers.nodes(harness)) == 2)
+    harness.run_for(2 * MINUTE)
+    assert requests.is_provisioned(harness)
+    harness.admit()
     harness.end()
 
 
