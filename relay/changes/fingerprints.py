@@ -44,6 +44,8 @@ class GroupFingerprint:
     node_count: int
     capacity: str
     """Of a slice with a class: ``True`` if it has a VM, or the reason if an API has refused it."""
+    workload: str
+    """Of a slice that a ProvisioningRequest asks for: the key of its workload."""
 
     @property
     def key(self) -> GroupKey:
@@ -99,6 +101,7 @@ def has_identity(raw: Mapping[str, Any], *, is_namespaced: bool) -> bool:
 def fingerprint_group(raw: Mapping[str, Any]) -> GroupFingerprint:
     """The fingerprint of a TPUNodeGroup."""
     metadata, status = read_mapping(raw, "metadata"), read_mapping(raw, "status")
+    spec = read_mapping(raw, "spec")
     return GroupFingerprint(
         namespace=read_text(metadata, "namespace"),
         name=read_text(metadata, "name"),
@@ -113,8 +116,9 @@ def fingerprint_group(raw: Mapping[str, Any]) -> GroupFingerprint:
         observed_generation=read_number(status, "observedGeneration"),
         ready=read_text(find_condition(status, "Ready"), "status"),
         nodes_ready=read_number(read_mapping(status, "nodeSummary"), "ready"),
-        node_count=read_number(read_mapping(raw, "spec"), "nodeCount"),
+        node_count=read_number(spec, "nodeCount"),
         capacity=_read_capacity(metadata, status),
+        workload=read_text(read_mapping(spec, "nodeLabels"), names.WORKLOAD_LABEL),
     )
 
 

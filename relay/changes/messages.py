@@ -216,7 +216,7 @@ class Outbox:
         if group is not None:
             self.cache.drop_group(key)
             self.pods.resync(key, now)
-            self.requests.resync(group.namespace, now)
+            self.requests.resync(group.namespace, now, group.workload)
             for step in (routes.CREATE_RESOURCES, routes.TEAR_DOWN, routes.LABEL_NODE):
                 self.triggers.drop(_subject(group), step)
 

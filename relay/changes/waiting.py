@@ -8,9 +8,10 @@ from datetime import datetime
 from typing import Any
 
 from relay.changes.pending import MessageSubject, PendingTriggers, subject_of
+from shared.base.documents import read_mapping, read_texts
 from shared.slices.kinds import find_leader
 from shared.slices.kinds.kind import find_true
-from shared.slices.requests import is_open
+from shared.slices.requests import DETAIL, is_open
 from shared.triggers import routes
 from shared.triggers.message import POD_KIND, REQUEST_KIND, Cause
 
@@ -80,11 +81,12 @@ class WaitingPods:
 
 
 class OpenRequests:
-    """The cache of the open ProvisioningRequests of this system's class, and whether they wait."""
+    """The cache of the open ProvisioningRequests of this system's class: of one that is provisioned with
+    the key of its workload, of one that waits with ``None``."""
 
     def __init__(self, triggers: PendingTriggers) -> None:
         self._triggers = triggers
-        self.known: dict[tuple[str, str], tuple[MessageSubject, bool]] = {}
+        self.known: dict[tuple[str, str], tuple[MessageSubject, str | None]] = {}
 
     def observe(self, raw: Mapping[str, Any], now: datetime) -> None:
         """A request has appeared or changed: it is reported once."""
@@ -94,12 +96,16 @@ class OpenRequests:
         if is_open(raw):
             if subject.key not in known:
                 self._triggers.add(subject, routes.PROVISION_SLICE, Cause.ADDED, now)
-            known[subject.key] = subject, not find_true(raw, ("Provisioned",))
+            details = read_texts(read_mapping(raw, "status"), "provisioningClassDetails")
+            is_provisioned = find_true(raw, ("Provisioned",))
+            known[subject.key] = subject, details.get(DETAIL, "") if is_provisioned else None
 
-    def resync(self, namespace: str, now: datetime) -> None:
-        """A slice in this namespace was refused or granted, is complete, or is gone."""
-        for subject, is_waiting in self.known.values():
-            if is_waiting and subject.namespace == namespace:
+    def resync(self, namespace: str, now: datetime, gone: str = "") -> None:
+        """A slice in this namespace was refused or granted, is complete, or is gone: one of the workload
+        with the key ``gone``, unless it is empty."""
+        for subject, workload in self.known.values():
+            is_concerned = workload is None or (workload and workload == gone)
+            if is_concerned and subject.namespace == namespace:
                 self._triggers.add(subject, routes.PROVISION_SLICE, Cause.RESYNC, now)
 
     def forget(self, key: tuple[str, str], _now: datetime) -> None:

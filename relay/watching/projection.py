@@ -36,7 +36,7 @@ _ANNOTATIONS_OF = (
 """The prefixes of the annotations that are kept."""
 _IDENTITY = ("name", "namespace", "uid", "resourceVersion")
 _POD_SPEC = ("nodeSelector", "tolerations", "nodeName", "schedulingGates", "schedulingGroup")
-_OF_GROUP = ("nodeCount", "topology", "targetSizePolicyMode")
+_OF_GROUP = ("nodeCount", "topology", "targetSizePolicyMode", "nodeLabels")
 _REQUEST_SPEC = ("signerName", "username", "groups")
 _SPEC = (
     *("providerID", *_OF_GROUP, "containers", "initContainers", *_POD_SPEC),
@@ -45,6 +45,7 @@ _SPEC = (
 _STATUS = (
     *("observedGeneration", "nodeSummary", "completedAt", "provisioningModel", "resources"),
     *("capacity", "allocatable", "phase", "certificate", "replicatedJobsStatus"),
+    "provisioningClassDetails",
 )
 _CONDITIONS = (
     *("Ready", "ManagedInstanceGroupReady", "TokensInjected", "NodesJoined"),

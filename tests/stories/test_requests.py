@@ -226,6 +226,25 @@ def test_a_slice_that_is_deleted_comes_back_for_a_request() -> None:
     harness.end()
 
 
+def test_a_slice_that_is_lost_under_a_workload_that_runs_for_long_comes_back_at_once() -> None:
+    """Its other slices are billed until then."""
+    harness = RequestHarness(TPU_NODE_GROUP)
+    manifest = jobset()
+    manifest["spec"]["failurePolicy"] = {"maxRestarts": 1}
+    harness.queue(manifest)
+    harness.until_provisioned()
+    harness.admit()
+    requests.end_workload(harness, harness.workload, "Admitted")
+    until(harness, lambda: running(harness) == 2)
+    harness.run_for(timedelta(hours=6, minutes=17))
+    path = "/apis/tpu.google.com/v1alpha1/namespaces/default/tpunodegroups"
+    (group,) = harness.simulation.admin("GET", path)["items"]
+    harness.simulation.admin("DELETE", f"{path}/{group['metadata']['name']}")
+    until(harness, lambda: harness.created == 2, 3 * MINUTE)
+    until(harness, lambda: running(harness) == 2)
+    harness.end()
+
+
 PLACE = "the key namespaces of the ConfigMap tpu-functions/jobsets does not list"
 UNSERVED = {
     "the namespace does not list requests": (

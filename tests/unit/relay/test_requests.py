@@ -63,6 +63,24 @@ def test_a_request_that_waits_is_reported_when_a_slice_of_its_namespace_changes(
     assert relay.change("TPUNodeGroup", "DELETED", slice_group("other", uid="u2")) == []
 
 
+def test_a_request_that_is_provisioned_is_reported_when_a_slice_of_its_workload_is_gone() -> None:
+    """The Pods that consume it ask for none."""
+    done = provisioning_request(end="Provisioned")
+    done["status"]["provisioningClassDetails"] = {"WorkloadKey": "0501b2b521eb2305"}
+    slices = {
+        key: slice_group(f"slice-{number}", uid=f"u{number}")
+        for number, key in enumerate(("0501b2b521eb2305", "another", ""))
+    }
+    for key, raw in slices.items():
+        raw["spec"]["nodeLabels"] = {"slices.tpu-functions.dev/workload": key} if key else {}
+    relay = Relay(done)
+    relay.causes()
+    for raw in slices.values():
+        assert relay.change("TPUNodeGroup", "ADDED", raw) == []
+    gone = {key: relay.change("TPUNodeGroup", "DELETED", raw) for key, raw in slices.items()}
+    assert gone == {"0501b2b521eb2305": ["Resync"], "another": [], "": []}
+
+
 def test_a_request_that_has_ended_or_is_deleted_is_not_reported_any_more() -> None:
     for end in (provisioning_request(end="BookingExpired"), provisioning_request(deleting=True)):
         relay = Relay(provisioning_request())
