@@ -449,6 +449,15 @@ def test_a_selector_that_gke_accepts_for_no_pool_is_an_input_error(key: str) -> 
     )
 
 
+@pytest.mark.parametrize("name", ["", "-name", "-namespace"])
+def test_a_selector_of_a_node_group_is_an_input_error(name: str) -> None:
+    key = f"cloud.google.com/tpu-node-group{name}"
+    assert get_input_error(node_selector={key: "x"}) == (
+        f"the Pod's nodeSelector has {key}=x, and the Nodes of its slice would have no such label: it must "
+        "be taken out"
+    )
+
+
 def affinity(*terms: Mapping[str, Any]) -> dict[str, Any]:
     """Return a required node affinity; a term maps each key to an operator with values."""
     listed = [
