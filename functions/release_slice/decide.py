@@ -13,6 +13,7 @@ from shared.ports.errors import CallError
 from shared.slices import create_or_release
 from shared.slices.actions import build_actions
 from shared.slices.provider import RELEASE_AFTER, Slice, SliceState, Wording
+from shared.slices.units import Need
 from shared.slices.work import build_send
 from shared.triggers import routes
 from shared.triggers.audit_log import LogEvent
@@ -27,7 +28,9 @@ def decide(observed: observe.Observed, now: datetime) -> Plan:
         slices = [one.existing for one in observed.slices]
         writes = tuple(plan_usage(observed.classes, slices, now))
         plan = _plan_resyncs("Swept", [*to_change, *to_report], now)
-        return replace(plan, best_effort=writes)
+        kept = [one for one in observed.slices if one.state.need is Need.NEEDED]
+        errors = dict.fromkeys(one.users_error for one in kept if one.users_error is not None)
+        return replace(plan, best_effort=writes, errors=tuple(errors))
     if isinstance(observed, observe.ObservedDeletion):
         return _plan_after_deletion(observed, now)
     if isinstance(observed, observe.ObservedFailedUpdate):

@@ -194,10 +194,12 @@ def read_states(
         try:
             states |= kind.read_states(work.cluster, own, rules)
         except CallError as error:
-            if kind.is_always_on:
-                raise
             # Not installed, not permitted, or broken for long: the slices of other kinds are released.
-            states |= {unit: UnitState(Need.NOT_NEEDED, error=error) for unit in own}
+            if kind.is_always_on and (deleted or len(units) < 2):
+                raise
+            # Resyncs report it for each slice; the sweep itself reports that of JobSets.
+            need = Need.NEEDED if kind.is_always_on else Need.NOT_NEEDED
+            states |= {unit: UnitState(need, error=error) for unit in own}
     return states | requests.find_needed(work.cluster, states, work.now)
 
 

@@ -268,6 +268,29 @@ def test_an_api_that_fails_for_one_kind_does_not_stop_the_release_of_other_slice
     until(harness, lambda: harness.leftovers() == [])
 
 
+def test_jobsets_that_cannot_be_read_do_not_stop_the_release_of_other_slices() -> None:
+    """Another release of JobSet may serve another version."""
+    harness = new_harness(TPU_NODE_GROUP)
+    for manifest in (jobset_objects.small_jobset(topology="2x4", hosts=2), objects.job()):
+        apply(harness, manifest)
+    until(harness, lambda: running(harness) == 3)
+    jobsets = "GET /apis/jobset.x-k8s.io/v1alpha2/"
+    harness.hooks.instead = lambda _, call: (
+        Response(404, body=b"404 page not found") if call.startswith(jobsets) else None
+    )
+    harness.simulation.admin("DELETE", f"{PATHS['Job']}/train")
+    harness.run_for(10 * MINUTE)
+    groups = "/apis/tpu.google.com/v1alpha1/tpunodegroups"
+    (left,) = harness.simulation.admin("GET", groups)["items"]
+    assert left["metadata"]["name"] == "train-bfcf5ebea76efcf5"
+    assert "tpu-functions.dev/release-after" not in left["metadata"]["annotations"]
+    sweeps = [line for line in harness.log.lines if line["step"] == "release_slice"]
+    assert "503 NotServed" in sweeps[-1]["note"]
+    harness.hooks.instead = lambda *_: None
+    harness.simulation.admin("DELETE", f"{PATHS['JobSet']}/train")
+    until(harness, lambda: harness.leftovers() == [])
+
+
 def test_pods_whose_deployment_was_deleted_without_them_are_told_that_it_is_gone() -> None:
     harness = new_harness(TPU_NODE_GROUP)
     apply(harness, objects.deployment())

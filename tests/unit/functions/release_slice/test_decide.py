@@ -34,7 +34,7 @@ from shared.slices.by_node_group.provider import GroupSlices
 from shared.slices.kinds.jobset import JOBSET, find_unit_of
 from shared.slices.kinds.kind import Rules
 from shared.slices.provider import Slice, SliceState
-from shared.slices.units import Unit
+from shared.slices.units import Need, Unit, UnitState
 from shared.slices.work import SliceWork
 from shared.triggers.audit_log import LogEvent
 from shared.triggers.message import Cause
@@ -436,6 +436,17 @@ def test_the_sweep_finds_due_changes_and_due_reports(
 ) -> None:
     one, is_changed, is_reported = case
     assert (one.is_change_due(NOW), is_report_due(one, NOW)) == (is_changed, is_reported)
+
+
+def test_the_sweep_reports_once_that_jobsets_cannot_be_read_and_goes_on_with_other_slices() -> None:
+    busy = CallError("GET /apis/jobset.x-k8s.io/v1alpha2/jobsets", 503, "NotServed", "no")
+    unknown = UnitState(Need.NEEDED, error=busy)
+    of_jobsets = (
+        replace(observed(replace(SLICE, name=name), None), state=unknown, users_error=busy)
+        for name in "ab"
+    )
+    plan = decide(ObservedAll((*of_jobsets, observed(DUE, None)), None, NOW), NOW)
+    assert (plan.facts, plan.errors) == ({"triggered": 1}, (busy,))
 
 
 def test_the_slices_that_are_due_longest_are_selected_first_then_those_without_a_deadline() -> None:
