@@ -39,8 +39,10 @@ def observe(work: SliceWork) -> Observed:
     states = read_states(work, existing, is_listed=True)
     work.facts["slices"] = len(existing)
     limit = work.provider.concurrency_limit
-    matched = match_states(work, existing, states)
-    return ObservedAll(matched, limit, work.trigger.at, work.list_classes())
+    matched, classes = match_states(work, existing, states), tuple[SliceClass, ...]()
+    with work.best_effort():  # only their usage is counted
+        classes = work.list_classes()
+    return ObservedAll(matched, limit, work.trigger.at, classes)
 
 
 @dataclass(frozen=True)

@@ -291,6 +291,20 @@ def test_jobsets_that_cannot_be_read_do_not_stop_the_release_of_other_slices() -
     until(harness, lambda: harness.leftovers() == [])
 
 
+def test_classes_that_cannot_be_read_stop_no_release() -> None:
+    """A release only counts what they have."""
+    harness = new_harness(TPU_NODE_GROUP)
+    apply(harness, objects.job())
+    until(harness, lambda: running(harness) == 1)
+    classes = "GET /apis/tpu-functions.dev/v1alpha1/tpusliceclasses"
+    words = {"message": "no permission", "reason": "Forbidden", "code": 403}
+    harness.hooks.instead = lambda _, call: (
+        Response.of_json(words, 403) if call.startswith(classes) else None
+    )
+    harness.simulation.admin("DELETE", f"{PATHS['Job']}/train")
+    until(harness, lambda: harness.leftovers() == [], 10 * MINUTE)
+
+
 def test_pods_whose_deployment_was_deleted_without_them_are_told_that_it_is_gone() -> None:
     harness = new_harness(TPU_NODE_GROUP)
     apply(harness, objects.deployment())
