@@ -387,7 +387,7 @@ uninstall() {
   helm uninstall tpu-functions --namespace=tpu-functions --ignore-not-found --wait || fail "helm has not uninstalled the chart. To keep it: $command $cluster"
   kubectl --namespace=tpu-functions delete configmap kubectl-tng --ignore-not-found
   print_heading "Uninstalled. What remains:"
-  echo "in the cluster: $(list_own_objects namespaces,customresourcedefinitions | tr '\n' ' ')"
+  echo "in the cluster: $(list_own_objects namespaces,customresourcedefinitions,secrets | tr '\n' ' ')"
   if is_new; then echo "on Google Cloud: nothing"
   else
     echo "on Google Cloud: $(count_resources) resource(s) of Terraform in $projects. The sweep fails each minute; to pause it:"

@@ -172,7 +172,45 @@ def test_the_webhook_alone_is_one_installation_and_keeps_its_certificate(
     install(plane, values)
     secret = plane.request("GET", path)[1]["data"]
     assert bundle() == secret["ca.crt"]
-    install(plane, values)
-    assert plane.request("GET", path)[1]["data"] == secret
-    assert bundle() == secret["ca.crt"]
+    for changed in ({}, {"tpu-functions.dev/generated": None}):  # as of an earlier version
+        plane.request("PATCH", path, {"metadata": {"annotations": changed}}, MERGE_PATCH)
+        install(plane, values)
+        assert plane.request("GET", path)[1]["data"] == secret
+        assert bundle() == secret["ca.crt"]
     helm(plane, "uninstall", "tpu-functions", "--wait")
+    plane.request("DELETE", path)
+
+
+def test_the_certificate_of_another_owner_is_neither_taken_for_the_generated_one_nor_deleted(
+    plane: OwnControlPlane,
+) -> None:
+    """Nobody would renew it, and without the Secret no Pod of the webhook starts."""
+    alone = {"project": "", "slices": {"enabled": False}}
+    generated = {**alone, "injectEnv": {"enabled": True}}
+    own = {"enabled": True, "certificate": "secret", "caBundle": "dGhlaXJz"}
+    secrets = "/api/v1/namespaces/tpu-functions/secrets"
+    path = f"{secrets}/inject-env-tls"
+    theirs = dict.fromkeys(("ca.crt", "tls.crt", "tls.key"), "dGhlaXJz")
+    secret = {"metadata": {"name": "inject-env-tls"}, "type": "kubernetes.io/tls", "data": theirs}
+
+    def check_refusal() -> None:
+        arguments = ("upgrade", "--install", "tpu-functions", str(CHART), "--take-ownership")
+        done = run_helm(*arguments, values={**PROJECT, **generated}, plane=plane)
+        assert done.returncode == 1
+        assert done.stderr.endswith(
+            "injectEnv.certificate: the Secret inject-env-tls is not generated, and nobody would "
+            "renew its certificate: delete it, and before it the Certificates of cert-manager, if it "
+            "is theirs; then upgrade\n"
+        )
+        assert plane.request("GET", path)[1]["data"] == theirs
+
+    plane.run_kubectl("apply", "-f", str(MANIFESTS / "namespace.yaml"))
+    assert plane.request("POST", secrets, secret)[0] == 201
+    check_refusal()
+    plane.request("DELETE", path)
+    install(plane, generated)
+    assert plane.request("PATCH", path, {"data": theirs}, MERGE_PATCH)[0] == 200
+    install(plane, {**alone, "injectEnv": own})
+    check_refusal()
+    helm(plane, "uninstall", "tpu-functions", "--wait")
+    plane.request("DELETE", path)

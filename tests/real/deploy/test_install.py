@@ -341,7 +341,7 @@ def test_a_token_writer_that_has_not_written_all_tokens_ends_the_run(deploy: Ins
 
 def test_an_uninstallation_keeps_google_cloud_which_destroy_then_deletes(deploy: Installer) -> None:
     """Helm's own check is tested with helm: here no kubelet runs its Job."""
-    write_user_values(deploy, uninstallCheck=False)
+    write_user_values(deploy, uninstallCheck=False, injectEnv={"enabled": True})
     with simulated_kubelet(deploy.plane):
         assert deploy.run("--yes", "--images", "example.test/tpu:1", "prod").code == 0
         deploy.terraform = [HAS_STATE]
@@ -366,7 +366,8 @@ def test_an_uninstallation_keeps_google_cloud_which_destroy_then_deletes(deploy:
         assert done.code == 0, done.output
     assert done.output.partition("\n== ")[2].partition("\n== ")[2] == (
         "Uninstalled. What remains:\n"
-        "in the cluster: Namespace tpu-functions CustomResourceDefinition tpunodegroups.tpu.google.com \n"
+        "in the cluster: Namespace tpu-functions CustomResourceDefinition tpunodegroups.tpu.google.com "
+        "Secret tpu-functions/inject-env-tls \n"
         "on Google Cloud: 4 resource(s) of Terraform in my-gcp-project. The sweep fails each minute; to pause it:\n"
         "  gcloud scheduler jobs pause tpu-functions-sweep --location=us-central1 --project=my-gcp-project\n"
         "To delete all of it: ./deploy.sh --dir DIR --destroy prod\n"
