@@ -1,7 +1,9 @@
-"""``python -m relay.uninstall REVISION``: the chart's check before an uninstallation.
+"""``python -m relay.uninstall REVISION KIND...``: the chart's check before an uninstallation.
 
 It runs as the relay's ServiceAccount, and fails while TPUNodeGroups, or Nodes of node pools for
 workloads, exist: without the permissions that are about to be deleted, nobody would delete their VMs.
+KIND is TPUNodeGroup, or Node if this installation creates node pools: otherwise they are those of TPU
+Provisioner.
 
 REVISION is that of the release, to which a rollback takes a refusal back. Without a revision, helm
 would return to the release before it, or find none.
@@ -10,6 +12,7 @@ would return to the release before it, or find none.
 import asyncio
 import os
 import sys
+from collections.abc import Sequence
 from http import HTTPStatus
 
 import aiohttp
@@ -32,15 +35,16 @@ uninstall again."""
 _BACK = "To keep tpu-functions: helm rollback tpu-functions {} --namespace tpu-functions"
 
 
-async def find_slices(kubeconfig: str) -> list[str]:
-    """The groups, and the Nodes of node pools, that exist; at most 50 of each kind.
+async def find_slices(kubeconfig: str, kinds: Sequence[str]) -> list[str]:
+    """The groups, and the Nodes of node pools, that exist of these kinds; at most 50 of each.
 
     Raises an error of `API_FAILURES`.
     """
     api = await KubernetesApi.connect(kubeconfig)
     found = []
     try:
-        for kind, (path, selector) in _LISTS.items():
+        for kind in kinds:
+            path, selector = _LISTS[kind]
             query = {"labelSelector": selector, "limit": str(_SHOWN)}
             try:
                 async with api.get(path, query, aiohttp.ClientTimeout(total=30)) as answer:
@@ -57,10 +61,10 @@ async def find_slices(kubeconfig: str) -> list[str]:
     return found
 
 
-def main(revision: str) -> int:
+def main(revision: str, *kinds: str) -> int:
     """Print what exists; the exit status is 0 if there is nothing."""
     try:
-        found = asyncio.run(find_slices(os.environ.get("KUBECONFIG", "")))
+        found = asyncio.run(find_slices(os.environ.get("KUBECONFIG", ""), kinds))
     except API_FAILURES as error:
         print(f"It cannot be checked whether slices exist: {error}")
     else:

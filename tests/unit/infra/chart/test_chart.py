@@ -279,25 +279,46 @@ def test_the_values_for_pods_are_those_of_each_deployment() -> None:
         assert template["spec"]["containers"][0]["env"] == pods["env"]
 
 
-def test_the_check_before_an_uninstallation_runs_without_googles_credentials() -> None:
-    pods = {"annotations": {"a": "b"}, "env": [{"name": "NO_PROXY", "value": "10.0.0.1"}]}
-    values = {**PROJECT, "pods": pods, "identity": {"google": {"keySecret": "missing"}}}
+def render_uninstall_check(values: Manifest) -> Manifest:
     run = run_helm(
         "template",
         NAMESPACE,
         str(CHART),
         "--show-only=templates/uninstall-check.yaml",
-        values=values,
+        values={**PROJECT, **values},
     )
-    template = yaml.safe_load(run.stdout)["spec"]["template"]
+    template: Manifest = yaml.safe_load(run.stdout)["spec"]["template"]
+    return template
+
+
+def test_the_check_before_an_uninstallation_runs_without_googles_credentials() -> None:
+    pods = {"annotations": {"a": "b"}, "env": [{"name": "NO_PROXY", "value": "10.0.0.1"}]}
+    values = {"pods": pods, "identity": {"google": {"keySecret": "missing"}}}
+    template = render_uninstall_check(values)
     assert template["metadata"]["annotations"] == pods["annotations"]
     (container,) = template["spec"]["containers"]
     assert "volumes" not in template["spec"]
     assert "volumeMounts" not in container
     assert container["env"] == pods["env"]
     revision = "1"  # of a first installation
-    assert container["command"] == ["python", "-m", "relay.uninstall", revision]
+    assert container["command"] == ["python", "-m", "relay.uninstall", revision, "TPUNodeGroup"]
     assert template["spec"]["serviceAccountName"] == "relay"
+
+
+@pytest.mark.parametrize(
+    "slices, kinds",
+    [
+        ({"provider": "gke"}, ["TPUNodeGroup"]),  # its node pools are TPU Provisioner's
+        ({"workloads": "jobsets"}, ["TPUNodeGroup"]),
+        ({"workloads": "jobsets", "provider": "gke"}, ["TPUNodeGroup", "Node"]),
+    ],
+    ids=["no-workloads", "node-groups", "node-pools"],
+)
+def test_nodes_of_node_pools_prevent_an_uninstallation_only_if_the_chart_creates_such(
+    slices: Manifest, kinds: list[str]
+) -> None:
+    (container,) = render_uninstall_check({"slices": slices})["spec"]["containers"]
+    assert container["command"][4:] == kinds
 
 
 def test_pods_can_be_scheduled_on_the_control_plane() -> None:
