@@ -51,7 +51,6 @@ def decide(observed: ObservedRequests, now: datetime) -> Plan:
         if_all_succeeded=at_end,
         note="; ".join(f"{one.name}: {one.why}" for one in assessments if one.why),
         facts=fields[0] if len(fields) == 1 else {},
-        needs_attention=any(one.is_reported or one.outcome == NOT_APPROVED for one in assessments),
     )
 
 

@@ -309,6 +309,10 @@ def test_a_vm_that_is_gone_is_never_approved_and_the_attempt_is_reported() -> No
     groups.harness.run_for(20 * MINUTE)
     assert groups.decisions() == []
     assert groups.lines() == [f"JoinNotApproved: Compute Engine has no VM {groups.a}"]
+    own = [line for line in groups.harness.log.lines if line["step"] == "approve_join"]
+    assert len(own) > 10
+    reported = [line["decision"] for line in own if line["severity"] != "INFO"]
+    assert reported == ["JoinNotApproved"], "one alert, and not also that the step fails"
 
 
 def test_a_node_created_manually_before_approval_is_not_counted_and_revokes_nothing() -> None:
