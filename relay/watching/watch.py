@@ -166,7 +166,10 @@ class Watch:
             return End.EXPIRED, detail
         except API_FAILURES as error:
             end = next(end for kind, end in _ENDS if isinstance(error, kind))
-            if end is not End.SILENT:
+            # A restart reads the file of the CA again, which may have been replaced.
+            if not (
+                end is End.SILENT or isinstance(error, aiohttp.ClientConnectorCertificateError)
+            ):
                 self._health.refusal()
             return end, f"{type(error).__name__}: {error}"
         self._health.contact()

@@ -5,7 +5,8 @@
 - *Disconnected*: the API server cannot be reached, or answers with errors. The watch retries; each
   answer, even a refused connection, shows that the watch works. A restart would not help.
 - *Stuck*: nothing arrives for longer than the server's and the read timeout allow: connections break
-  silently again and again, or the relay itself hangs.
+  silently again and again, the server's certificate is of another CA than at the start, or the relay
+  itself hangs.
 """
 
 from collections.abc import Callable

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import ssl
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -14,6 +15,7 @@ from prometheus_client import REGISTRY
 
 from local.base.http import Request, Response
 from local.base.web import serve
+from local.kube import CertificateAuthority
 from relay import daemon
 from relay.watching import watch as watching
 from relay.watching.watch import Timing
@@ -426,6 +428,29 @@ async def test_an_unavailable_api_server_makes_the_relay_unready_but_not_unhealt
                 await asyncio.sleep(0)
         assert all("no contact" in line for line in relay.health.list_not_ready())
         assert relay.health.list_stuck() == []
+
+
+async def test_a_replaced_ca_makes_the_relay_unhealthy_so_that_it_starts_with_the_new_one(
+    tmp_path: Path,
+) -> None:
+    """The file of the CA is read at the start alone."""
+    authority, successor = (CertificateAuthority.create(datetime.now(UTC)) for _ in range(2))
+    pair = successor.issue_server(("127.0.0.1",), datetime.now(UTC))
+    (tmp_path / "pem").write_text(pair.certificate_pem + pair.key_pem)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "pem")
+    server = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0, ssl=context)
+    path = write_kubeconfig(tmp_path / "k", server.sockets[0].getsockname()[1])
+    (tmp_path / "ca").write_text(authority.certificate_pem)
+    text = path.read_text().replace("http:", "https:")
+    path.write_text(
+        text.replace("server:", f"certificate-authority: {tmp_path / 'ca'}\n    server:")
+    )
+    hasty = Timing(watch_s=0, grace_s=0.1, first_backoff_s=0.001, longest_backoff_s=0.01)
+    async with relaying(path, Recorder(), hasty) as (relay, _, _), asyncio.timeout(TIMEOUT_S):
+        while len(relay.health.list_stuck()) < 3:
+            await asyncio.sleep(0)
+    server.close()
 
 
 async def test_pending_changes_are_published_when_pubsub_is_available_again(tmp_path: Path) -> None:
