@@ -3,7 +3,7 @@
 It runs as the relay's ServiceAccount, and fails while TPUNodeGroups, or Nodes of node pools for
 workloads, exist: without the permissions that are about to be deleted, nobody would delete their VMs.
 KIND is TPUNodeGroup, or Node if this installation creates node pools: otherwise they are those of TPU
-Provisioner.
+Provisioner. Without any, as an earlier chart calls it, both are looked for.
 
 REVISION is that of the release, to which a rollback takes a refusal back. Without a revision, helm
 would return to the release before it, or find none.
@@ -43,7 +43,7 @@ async def find_slices(kubeconfig: str, kinds: Sequence[str]) -> list[str]:
     api = await KubernetesApi.connect(kubeconfig)
     found = []
     try:
-        for kind in kinds:
+        for kind in kinds or _LISTS:
             path, selector = _LISTS[kind]
             query = {"labelSelector": selector, "limit": str(_SHOWN)}
             try:
