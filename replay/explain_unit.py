@@ -35,7 +35,16 @@ from shared.slices.kinds import KINDS, Leader, find_kind, find_leader, find_wait
 from shared.slices.kinds.kind import UnitKind
 from shared.slices.limits import PLACE
 from shared.slices.requests import CLASS_NAME
-from shared.slices.units import OPT_OUT, Need, Unit, has_opted_out, is_held, read_demand, waits
+from shared.slices.units import (
+    OPT_OUT,
+    Need,
+    Unit,
+    find_claims_message,
+    has_opted_out,
+    is_held,
+    read_demand,
+    waits,
+)
 from shared.slices.work import SliceWork, build_provider, read_states
 from shared.triggers.message import POD_KIND, REQUEST_KIND, Cause, Message
 from shared.triggers.trigger import ObjectTrigger
@@ -284,7 +293,9 @@ def _find_reasons(cluster: Cluster, pod: Document) -> Iterator[str]:
     gates = [read_text(one, "name") for one in read_mappings(spec, "schedulingGates")]
     if waits(pod) is None and gates:
         yield f"does not wait for a slice yet: it has scheduling gates ({', '.join(gates)})"
-    if waits(pod) is None:
+    if claims := find_claims_message(read_mapping(pod, "status")):
+        yield f"gets no slice before its volume claims are there; the scheduler says: {claims}"
+    elif waits(pod) is None:
         yield "does not wait for a slice: the scheduler has not reported it as Unschedulable"
     if claim and not claim.is_leader and (unit := claim.kind.find_unit(demand)):
         demands = map(read_demand, claim.kind.list_pods(cluster, unit))

@@ -5,6 +5,7 @@ owner whose Pods fit on one host. `shared.slices.kinds` finds the unit of a Pod 
 needed.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -35,6 +36,9 @@ _PROVISIONED_ELSEWHERE = (
     "cluster-autoscaler.kubernetes.io/provisioning-class-name",
 )
 """Annotations of a Pod whose Nodes a ProvisioningRequest provides, by another system."""
+
+_CLAIMS = re.compile(r'persistentvolumeclaim "|unbound immediate PersistentVolumeClaims')
+"""In the scheduler's messages about claims as a whole; those about claims and a Node do not match."""
 
 
 class InputError(Exception):
@@ -232,9 +236,18 @@ def find_wait_start(demand: Demand) -> datetime:
 
 
 def is_unschedulable(status: Document) -> bool:
-    """Whether the scheduler reports that a Pod fits no Node."""
+    """Whether the scheduler reports that a Pod fits no Node, and another one may be missing."""
     scheduled = find_condition(status, "PodScheduled")
-    return (scheduled.get("status"), scheduled.get("reason")) == ("False", "Unschedulable")
+    is_reported = (scheduled.get("status"), scheduled.get("reason")) == ("False", "Unschedulable")
+    return is_reported and not find_claims_message(status)
+
+
+def find_claims_message(status: Document) -> str:
+    """The scheduler's message, if a Pod fits no Node because its volume claims are missing or not bound;
+    otherwise empty. A slice would be billed, and not used, until they are there and the message changes.
+    """
+    message = read_text(find_condition(status, "PodScheduled"), "message")
+    return message if _CLAIMS.search(message) else ""
 
 
 def is_held(pod: Document) -> bool:

@@ -66,6 +66,9 @@ OTHER_PODS: dict[str, Raw] = {
     "not a leader": pod(index="1"),
     "without chips": pod(chips=""),
     "without a topology": pod(topology=""),
+    "without its volume claim": pod(
+        message='0/4 nodes are available: persistentvolumeclaim "data" not found.'
+    ),
     "opted out by a label": pod(labels={OPT_OUT: "true"}),
     "opted out by an annotation": pod(annotations={OPT_OUT: "Yes"}),
     "being deleted": pod(deleting=True),

@@ -330,6 +330,19 @@ def test_a_pod_of_any_kind_is_explained(case: str, monkeypatch: pytest.MonkeyPat
     assert " ".join(lines).startswith(explained["cause"])
 
 
+def test_a_pod_without_its_volume_claim_is_explained() -> None:
+    tool, name, _ = explain_one(QUIET, ON, objects.pod())
+    message = '0/4 nodes are available: persistentvolumeclaim "data" not found.'
+    scheduled = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+    change = {"status": {"conditions": [{**scheduled, "message": message}]}}
+    tool.harness.simulation.admin("PATCH", f"{PODS}/{name}/status", change, **MERGE)
+    explained = tool.json("explain", f"pod/{name}")
+    assert explained["cause"] == (
+        "Pod default/one gets no slice before its volume claims are there; the scheduler says: "
+        f"{message}"
+    )
+
+
 OWNERS: dict[str, tuple[dict[str, Any], str, Unit]] = {
     "jobset/train": (jobset_objects.small_jobset(), "JobSet default/train has not ended", Unit("JobSet", "default", "train", "train-workers-0")),
     "job.batch/train": (objects.job(), "Job default/train has not ended", Unit("Job", "default", "train", "0")),

@@ -1,3 +1,4 @@
+# ruff: noqa: E501  (a table reads best with a row on a line)
 """What a Pod asks for, and which Pods of a gang wait although the scheduler has not tried them."""
 
 from __future__ import annotations
@@ -66,6 +67,27 @@ def test_a_held_pod_has_waited_since_its_creation() -> None:
     leader = find_leader(raw)
     assert leader is not None
     assert find_wait_start(leader.demand) == START
+
+
+CLAIMS = {
+    '0/4 nodes are available: persistentvolumeclaim "data" not found. not found': False,
+    "0/4 nodes are available: pod has unbound immediate PersistentVolumeClaims. preemption: 0/4 "
+    "nodes are available: 4 Preemption is not helpful for scheduling.": False,
+    '0/4 nodes are available: persistentvolumeclaim "data" bound to non-existent persistentvolume "x".': False,
+    '0/4 nodes are available: waiting for ephemeral volume controller to create the persistentvolumeclaim "p-d".': False,
+    "0/4 nodes are available: 4 node(s) didn't match Pod's node affinity/selector.": True,
+    "0/4 nodes are available: 4 node(s) had volume node affinity conflict.": True,
+    "0/4 nodes are available: 4 node(s) didn't find available persistent volumes to bind.": True,
+    "": True,
+}
+
+
+@pytest.mark.parametrize("message", CLAIMS)
+def test_a_pod_that_fits_no_node_because_of_its_volume_claims_waits_for_no_slice(
+    message: str,
+) -> None:
+    """Its slice would be billed, and not used. When the claim is there, the message is another one."""
+    assert (waits(pod(message=message)) is not None) is CLAIMS[message]
 
 
 ALWAYS = {"restartPolicy": "Always"}
