@@ -1,5 +1,6 @@
 """ProvisioningRequests: their conditions, and their slices, about which the table of slices decides."""
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -14,7 +15,7 @@ from shared.ports.kubernetes.nodes import parse_node
 from shared.slices import concurrency
 from shared.slices.create_or_release import VARYING
 from shared.slices.kinds import Leader, get_kind, kind
-from shared.slices.limits import PLACE
+from shared.slices.limits import PLACE, Limit, limit_of
 from shared.slices.provider import Slice, SliceState
 from shared.slices.requests import DETAIL, RequestSource, find_source, list_units, read_entry
 from shared.slices.units import InputError, Need, UnservableError
@@ -56,6 +57,7 @@ def observe(work: SliceWork) -> AnyObserved:
     observed = ObservedRequest(source, since is not None)
     try:
         found = dict(_observe_slices(work, source))
+        _check_limits(work, found)
         observed = replace(observed, slices=found, slots=_count_slots(work, found))
     except InputError as error:
         observed = replace(observed, error=error)
@@ -109,6 +111,21 @@ def _observe_slices(
             state = replace(state, need=Need.NEEDED)
         leader = Leader(demand, kind.Claim(own, is_leader=True))
         yield unit.slice_name, pods.observe_unit(work, leader, kind.Found(unit, state, None))
+
+
+def _check_limits(work: SliceWork, found: Mapping[str, pods.ObservedPod]) -> None:
+    """Raise `InputError` if a limit is too small for all slices together: a part of them would be
+    billed, and wait for the rest."""
+    asked = defaultdict[Limit, list[int]](list)
+    for one in found.values():
+        own = quotas.read_limits(work.cluster).find(
+            one.leader.kind.name, one.desired.unit.namespace
+        )
+        for limit in (own, limit_of(one.of) if one.of else None):
+            if limit is not None and one.need is Need.NEEDED:
+                asked[limit].append(one.desired.chips)
+    for limit, chips in asked.items():
+        limit.check(sum(chips), len(chips))
 
 
 def _is_ready(work: SliceWork, one: pods.ObservedPod) -> bool:

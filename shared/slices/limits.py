@@ -69,10 +69,12 @@ class Limit:
         found = ((slices, self.slices), (chips, self.chips))
         return all(most is None or number <= most for number, most in found)
 
-    def check(self, chips: int) -> None:
-        """Raises `InputError` if there may not even be this slice alone."""
-        if not self.fits(1, chips):
+    def check(self, chips: int, slices: int = 1) -> None:
+        """Raises `InputError` if there may not even be this slice alone, or these of a request."""
+        if not self.fits(slices, chips):
             asked = f"the Pod asks for a slice of {count(chips, 'chip')}"
+            if slices > 1:
+                asked = f"the request asks for {slices} slices with {count(chips, 'chip')}"
             raise InputError(f"{asked}, but {self.shown}")
 
 

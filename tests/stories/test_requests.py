@@ -281,6 +281,31 @@ def test_a_request_that_cannot_be_served_fails_with_the_reason(case: str) -> Non
     assert harness.created == 0
 
 
+@pytest.mark.parametrize(
+    "limits, most", [("slices: 1", "1 slice"), ("slices: 8, chips: 8", "8 slices and 8 chips")]
+)
+def test_a_request_for_more_than_its_namespace_may_ever_have_gets_nothing(
+    limits: str, most: str
+) -> None:
+    """A part of its slices would be billed, and wait for the rest."""
+    listed = "default: {kinds: [JobSet, ProvisioningRequest], %s}"
+    harness = RequestHarness(TPU_NODE_GROUP, listed % limits)
+    harness.queue(jobset(2))
+    harness.run_for(20 * MINUTE)
+    expected = (
+        f"the request asks for 2 slices with 16 chips, but namespace default may have {most} (the key "
+        "namespaces of the ConfigMap tpu-functions/jobsets)"
+    )
+    assert (harness.created, requests.condition(harness, "Provisioned")) == (
+        0,
+        ("Refused", expected),
+    )
+    change = {"data": {"namespaces": listed % "slices: 2, chips: 16"}}
+    harness.simulation.admin("PATCH", f"{OPTIONS}/jobsets", change, **MERGE)
+    harness.until_provisioned()
+    harness.end()
+
+
 def test_a_request_waits_while_an_administrator_must_act() -> None:
     harness = RequestHarness(TPU_NODE_GROUP)
     path = f"{OPTIONS}/jobsets"
