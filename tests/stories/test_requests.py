@@ -306,6 +306,19 @@ def test_a_request_for_more_than_its_namespace_may_ever_have_gets_nothing(
     harness.end()
 
 
+def test_a_request_for_more_than_its_class_may_ever_have_gets_nothing() -> None:
+    harness = RequestHarness(TPU_NODE_GROUP)
+    make_class(harness, CANDIDATES[2:], limits={"slices": 1})
+    harness.queue(jobset(2))
+    harness.run_for(5 * MINUTE)
+    expected = (
+        "the request asks for 2 slices with 16 chips, but TPUSliceClass v6e may have 1 slice (its "
+        "limits)"
+    )
+    condition = requests.condition(harness, "Provisioned")
+    assert (harness.created, condition) == (0, ("Refused", expected))
+
+
 def test_a_request_waits_while_an_administrator_must_act() -> None:
     harness = RequestHarness(TPU_NODE_GROUP)
     path = f"{OPTIONS}/jobsets"
