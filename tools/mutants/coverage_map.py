@@ -16,6 +16,9 @@ from tools.mutants.mutate import Mutant
 from tools.mutants.tree import ROOT, copied_tree, list_files, run_pytest
 
 FOLDERS = ("functions", "shared", "relay")
+TESTS = ("tests/conformance", "tests/stories", "tests/unit")
+"""The others draw worlds or fork at each call: they run for minutes under coverage, and too long for a
+mutant."""
 STORED = ROOT / "build" / "mutants"
 _GROUP = re.compile(r"@[^@\[\]/]+$")
 """What pytest-xdist appends to the id of a test in a group."""
@@ -147,8 +150,8 @@ def read_sources(folders: Iterable[str]) -> dict[str, str]:
     return {path: (ROOT / path).read_text() for path in paths}
 
 
-def make_map(arguments: Sequence[str] = ("-n", "2", "--dist", "loadgroup", "tests")) -> None:
-    """Run the tests of ``make test`` in a copy of the tree, and store what they ran."""
+def make_map(arguments: Sequence[str] = ("-n", "2", "--dist", "loadgroup", *TESTS)) -> None:
+    """Run tests of ``make test`` in a copy of the tree, and store what they ran."""
     STORED.mkdir(parents=True, exist_ok=True)
     record, data = STORED / "record.json", STORED / "coverage"
     options = ["--record", str(record), "--cov", "--cov-context=test", "--cov-report="]
