@@ -12,6 +12,7 @@ STORED = {
     "functions/inject_token/tokens_condition.py": "the status keeps the text of an error alone",
     "functions/label_node/joined_condition.py": "the status keeps the text of a condition alone",
     "functions/label_node/maintenance_condition.py": "the status keeps the window in a text alone",
+    "shared/slices/units.py": "the scheduler names volume claims in a text alone",
     "shared/node_groups/readiness.py": "whether a message has its advice already",
 }
 """The modules that search in a text because nothing else is stored, and why."""
