@@ -330,6 +330,11 @@ run "cluster_access_service_account_token" {
     condition     = length(google_monitoring_alert_policy.tokens) == 1 && google_monitoring_alert_policy.tokens[0].conditions[0].condition_absent[0].duration == "10800s"
     error_message = "With notification_channels, a token that is not renewed for three hours must be reported."
   }
+
+  assert {
+    condition     = strcontains(google_monitoring_alert_policy.tokens[0].conditions[0].condition_absent[0].filter, "metric.labels.secret = one_of(\"tpu-functions-token-approve-join\", ")
+    error_message = "The alert on tokens must not cover the secrets of steps that were removed."
+  }
 }
 
 run "cluster_access_google_access_token_with_gke_workload_identity" {
