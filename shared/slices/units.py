@@ -38,7 +38,8 @@ _PROVISIONED_ELSEWHERE = (
 """Annotations of a Pod whose Nodes a ProvisioningRequest provides, by another system."""
 
 _CLAIMS = re.compile(r'persistentvolumeclaim "|unbound immediate PersistentVolumeClaims')
-"""In the scheduler's messages about claims as a whole; those about claims and a Node do not match."""
+"""In the scheduler's messages about claims as a whole (kube-scheduler 1.36, PreFilter of VolumeBinding);
+those about claims and a Node do not match."""
 
 
 class InputError(Exception):
