@@ -58,6 +58,7 @@ def observe(work: SliceWork) -> AnyObserved:
     try:
         found = dict(_observe_slices(work, source))
         _check_limits(work, found)
+        found = _join_quotas(found)
         observed = replace(observed, slices=found, slots=_count_slots(work, found))
     except InputError as error:
         observed = replace(observed, error=error)
@@ -126,6 +127,18 @@ def _check_limits(work: SliceWork, found: Mapping[str, pods.ObservedPod]) -> Non
                 asked[limit].append(one.desired.chips)
     for limit, chips in asked.items():
         limit.check(sum(chips), len(chips))
+
+
+def _join_quotas(found: Mapping[str, pods.ObservedPod]) -> dict[str, pods.ObservedPod]:
+    """The slices, of which those that would be created need room for all of them."""
+    together = defaultdict[Limit, dict[str, int]](dict)
+    for one in found.values():
+        for limit in one.quota.list_limits() if one.quota else ():
+            together[limit][one.desired.name] = one.desired.chips
+    return {
+        name: replace(one, quota=one.quota and one.quota.join(together))
+        for name, one in found.items()
+    }
 
 
 def _is_ready(work: SliceWork, one: pods.ObservedPod) -> bool:

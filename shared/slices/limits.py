@@ -138,7 +138,8 @@ def _parse(namespace: str, entry: Any, kinds: Collection[str]) -> Limit | str:
 @dataclass(frozen=True)
 class Quota:
     """A limit, and what counts. ``existing`` are the chips of its slices, by name. ``also`` is the quota
-    of a class beside that of a namespace.
+    of a class beside that of a namespace. ``together`` are the chips of the slices of one request, by
+    name: each is reserved with the others, because a part would be billed and wait for the rest.
 
     Slices and ledger may be read in any order, but not before the time ``now`` by which reservations are
     dropped. After a conflict the ledger alone is read again.
@@ -149,6 +150,7 @@ class Quota:
     ledger: Document = field(repr=False)
     """The ConfigMap: for each `Limit.key`, in JSON, the chips and the time of slices by name."""
     also: "Quota | None" = None
+    together: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
     def of(cls, limits: Sequence[Limit], slices: Collection[Slice], ledger: Document) -> "Quota":
@@ -156,6 +158,15 @@ class Quota:
         limit, *others = limits
         existing = {one.name: one.chips for one in slices if limit.counts(one)}
         return cls(limit, existing, ledger, cls.of(others, slices, ledger) if others else None)
+
+    def list_limits(self) -> Sequence[Limit]:
+        """All limits of the slice."""
+        return (self.limit, *(self.also.list_limits() if self.also is not None else ()))
+
+    def join(self, together: Mapping[Limit, Mapping[str, int]]) -> "Quota":
+        """The quota for a slice that is created together with these, by limit."""
+        also = self.also.join(together) if self.also is not None else None
+        return replace(self, together=together[self.limit], also=also)
 
     def find_used(self, now: datetime) -> Mapping[str, int]:
         """The chips of the slices that exist or are reserved, by name."""
@@ -178,24 +189,28 @@ class Quota:
         return min(room, self.also.count_room(now)) if self.also is not None else room
 
     def find_full(self, desired: DesiredSlice, now: datetime) -> "Quota | None":
-        """The quota that has no room for the slice. What it has reserved before does not count twice."""
-        used = {**self.find_used(now), desired.name: desired.chips}
+        """The quota that has no room for the slice and those together with it. What is reserved for them
+        counts once."""
+        used = {**self.find_used(now), **self.together, desired.name: desired.chips}
         if not self.limit.fits(len(used), sum(used.values())):
             return self
         return self.also.find_full(desired, now) if self.also is not None else None
 
     def reserve(self, desired: DesiredSlice, now: datetime) -> dict[str, str] | None:
-        """The data of the ledger with a reservation of the slice; ``None`` if there is no room.
+        """The data of the ledger with a reservation of the slice and of those together with it; ``None``
+        if there is no room.
 
         An earlier reservation of the same slice may have been for more chips, and its creation may still
         be under way: the larger number counts.
         """
-        entries, name = _read(self.ledger, now), desired.name
+        entries = _read(self.ledger, now)
         own = entries.setdefault(self.limit.key, {})
-        chips = max(desired.chips, own.get(name, (0, ""))[0])
-        if replace(self, also=None).find_full(replace(desired, chips=chips), now) is not None:
+        asked = {**self.together, desired.name: desired.chips}
+        asked = {name: max(chips, own.get(name, (0, ""))[0]) for name, chips in asked.items()}
+        used = {**self.find_used(now), **asked}
+        if not self.limit.fits(len(used), sum(used.values())):
             return None
-        own[name] = (chips, render_time(now))
+        own |= {name: (chips, render_time(now)) for name, chips in asked.items()}
         data = {one: json.dumps(found) for one, found in entries.items() if found}
         if self.also is None:
             return data

@@ -319,6 +319,38 @@ def test_a_request_for_more_than_its_class_may_ever_have_gets_nothing() -> None:
     assert (harness.created, condition) == (0, ("Refused", expected))
 
 
+@PROVIDERS
+@pytest.mark.parametrize("most", [2, 3])
+def test_two_requests_at_a_limit_get_their_slices_one_after_the_other(
+    most: int, provider: str
+) -> None:
+    """A part of the second one's would be billed and wait; with a part each, both would for ever."""
+    listed = f"default: {{kinds: [JobSet, ProvisioningRequest], slices: {most}}}"
+    harness = RequestHarness(provider, listed)
+    workloads = {}
+    for name in ("train", "eval"):
+        manifest = jobset(2)
+        manifest["metadata"]["name"] = name
+        harness.queue(manifest, name=f"{name}-1")
+        workloads[name] = harness.owner, harness.workload
+    until(harness, lambda: any(requests.is_provisioned(harness, f"{one}-1") for one in workloads))
+    harness.run_for(5 * MINUTE)
+    (first,) = [one for one in workloads if requests.is_provisioned(harness, f"{one}-1")]
+    (second,) = workloads.keys() - {first}
+    reason, message = requests.condition(harness, "Provisioned", f"{second}-1")
+    assert (harness.created, reason) == (2, "LimitReached")
+    assert message.startswith(
+        f"0 of 2 slices ready; Namespace default may have {most} slices (the key namespaces of the "
+        "ConfigMap tpu-functions/jobsets) and has 2 slices with 16 chips: the Pod gets its slice, "
+    )
+    for path, one in zip((PATHS["JobSet"], requests.WORKLOADS), workloads[first], strict=True):
+        harness.simulation.admin("DELETE", f"{path}/{one['metadata']['name']}")
+    until(harness, lambda: requests.is_provisioned(harness, f"{second}-1"))
+    harness.owner, harness.workload = workloads[second]
+    harness.end()
+    assert harness.created == 4
+
+
 def test_a_request_waits_while_an_administrator_must_act() -> None:
     harness = RequestHarness(TPU_NODE_GROUP)
     path = f"{OPTIONS}/jobsets"

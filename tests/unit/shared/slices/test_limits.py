@@ -200,6 +200,34 @@ def test_a_slice_is_reserved_for_namespace_and_class_at_once_or_for_none(
         assert later.reserve(desired("own", chips), NOW) == data
 
 
+TOGETHER: dict[str, tuple[Mapping[str, int], str]] = {
+    "both fit": ({"own": 20, "next": 20}, ""),
+    "the class has too few chips": ({"own": 20, "next": 21}, "class.v6e"),
+    "the class has too few slices": ({"own": 4, "next": 4, "last": 4}, "class.v6e"),
+    "the namespace has too few slices": ({"own": 4, "next": 4, "last": 4, "more": 4}, "ns"),
+}
+
+
+@pytest.mark.parametrize("together, full", TOGETHER.values(), ids=TOGETHER)
+def test_the_slices_of_a_request_are_reserved_together_or_none_is(
+    together: Mapping[str, int], full: str
+) -> None:
+    of_class = replace(OF_CLASS, chips=40)
+    quota = Quota(LIMIT, {"a": 4}, {}, Quota(of_class, {}, {}))
+    joined = quota.join({LIMIT: together, of_class: together})
+    found = joined.find_full(desired("own", together["own"]), NOW)
+    assert (found.limit.key if found else "") == full
+    data = joined.reserve(desired("own", together["own"]), NOW)
+    assert (data is None) is bool(full)
+    if data is not None:
+        assert {key: sorted(json.loads(text)) for key, text in data.items()} == {
+            "ns": ["next", "own"],
+            "class.v6e": ["next", "own"],
+        }
+        again = replace(joined, ledger={"data": data}).reserve(desired("next", 20), NOW)
+        assert again == data, "it has its place already"
+
+
 def test_the_slices_of_a_class_count_in_all_namespaces() -> None:
     slices = [
         replace(READY, name=name, class_name=of, unit=replace(READY.unit, namespace=namespace))
