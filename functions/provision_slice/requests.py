@@ -116,7 +116,9 @@ def _observe_slices(
 
 def _check_limits(work: SliceWork, found: Mapping[str, pods.ObservedPod]) -> None:
     """Raise `InputError` if a limit is too small for all slices together: a part of them would be
-    billed, and wait for the rest."""
+    billed, and wait for the rest. A limit that was lowered when all exist refuses none."""
+    if all(one.existing is not None for one in found.values()):
+        return
     asked = defaultdict[Limit, list[int]](list)
     for one in found.values():
         own = quotas.read_limits(work.cluster).find(

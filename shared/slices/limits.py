@@ -176,9 +176,11 @@ class Quota:
         return used
 
     def show_used(self, now: datetime) -> str:
-        """What counts, in words."""
+        """What counts, in words, and what a request needs beside it."""
         used = self.find_used(now)
-        return f"has {count(len(used), 'slice')} with {count(sum(used.values()), 'chip')}"
+        shown = f"has {count(len(used), 'slice')} with {count(sum(used.values()), 'chip')}"
+        more = len(self.together.keys() - used.keys())
+        return f"{shown}, and no room for {more} more together" if more > 1 else shown
 
     def count_room(self, now: datetime) -> int:
         """How many more slices there may be."""

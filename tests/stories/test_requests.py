@@ -341,7 +341,8 @@ def test_two_requests_at_a_limit_get_their_slices_one_after_the_other(
     assert (harness.created, reason) == (2, "LimitReached")
     assert message.startswith(
         f"0 of 2 slices ready; Namespace default may have {most} slices (the key namespaces of the "
-        "ConfigMap tpu-functions/jobsets) and has 2 slices with 16 chips: the Pod gets its slice, "
+        "ConfigMap tpu-functions/jobsets) and has 2 slices with 16 chips, and no room for 2 more "
+        "together: the Pod gets its slice, "
     )
     for path, one in zip((PATHS["JobSet"], requests.WORKLOADS), workloads[first], strict=True):
         harness.simulation.admin("DELETE", f"{path}/{one['metadata']['name']}")
@@ -349,6 +350,20 @@ def test_two_requests_at_a_limit_get_their_slices_one_after_the_other(
     harness.owner, harness.workload = workloads[second]
     harness.end()
     assert harness.created == 4
+
+
+@PROVIDERS
+def test_a_limit_that_is_lowered_when_all_slices_exist_refuses_none(provider: str) -> None:
+    """They are billed whether the workload may use them or not."""
+    listed = "default: {kinds: [JobSet, ProvisioningRequest], slices: %s}"
+    harness = RequestHarness(provider, listed % 2)
+    harness.queue(jobset(2))
+    until(harness, lambda: count_slices(harness) == 2)
+    change = {"data": {"namespaces": listed % 1}}
+    harness.simulation.admin("PATCH", f"{OPTIONS}/jobsets", change, **MERGE)
+    harness.until_provisioned()
+    harness.end()
+    assert harness.created == 2
 
 
 def test_a_request_waits_while_an_administrator_must_act() -> None:

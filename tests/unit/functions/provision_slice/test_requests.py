@@ -9,9 +9,12 @@ from typing import Any, cast
 import pytest
 
 from functions.provision_slice.observe import ObservedPod
+from functions.provision_slice.quotas import IN_PROGRESS
 from functions.provision_slice.requests import ObservedRequest, WriteRequestStatus, plan_status
 from shared.frame.plan import Emit, Plan
 from shared.ports.kubernetes.events import Event
+from shared.slices.create_or_release import ROWS as ROWS_OF_SLICES
+from shared.slices.create_or_release import SliceTrigger
 from shared.slices.requests import RequestSource, is_open
 from shared.slices.units import InputError, Unit, UnservableError
 from tests.support.builders import NOW
@@ -96,3 +99,13 @@ def test_a_condition_keeps_its_time_while_only_its_message_changes_and_others_st
 )
 def test_a_request_is_open_until_it_has_ended(change: dict[str, Any], expected: bool) -> None:
     assert is_open({**request(), **change}) is expected
+
+
+def test_a_request_in_progress_has_the_outcome_of_a_row_without_a_problem() -> None:
+    """The sweep observes it each minute; what has a problem is tried at growing intervals."""
+    problems = {"LimitReached", "Exhausted", "SlicePaused", "NameConflict", "InUse", "Unfit"}
+    no_slice = {"SliceFailed", "OwnerGone", "OwnerEnded", "OptedOut", "Suspended", "NoSuchUnit"}
+    of_pods = {
+        one.outcome for one in ROWS_OF_SLICES if SliceTrigger.SLICE not in one.cells["trigger"]
+    }
+    assert of_pods - problems - no_slice == {*IN_PROGRESS}
