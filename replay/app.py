@@ -378,9 +378,10 @@ def show_leaks(ctx: typer.Context, output: commands.Output = Format.TABLE) -> No
     from functions.report_leaks.decide import render_unseen
     from replay.leaks import observe_leaks, print_leaks
 
-    observed = observe_leaks(commands.get_dependencies(ctx))
-    print_leaks(observed, output)
-    if not (observed.leaks or observed.nodes or observed.unseen):
+    deps = commands.get_dependencies(ctx)
+    observed = observe_leaks(deps)
+    print_leaks(observed, deps.settings.gke, output)
+    if not (observed.leaks or observed.pools or observed.nodes or observed.unseen):
         say("No leaked slice was found.")
     if observed.left:
         say(f"{count(observed.left, 'slice')} more may be leaked; repeat this when these are gone.")

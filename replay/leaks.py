@@ -1,6 +1,7 @@
 """Find leaked slices as report_leaks does, and the commands that delete them.
 
-The commands name what Compute Engine lists to the user: whoever writes log lines cannot choose them.
+The commands name what Compute Engine and the API server list to the user: whoever writes log lines
+cannot choose them.
 """
 
 import re
@@ -12,6 +13,7 @@ from functions.report_leaks.leaks import (
     TEMPLATE_SERVICE,
     Leak,
     render_message,
+    render_pool_message,
 )
 from functions.report_leaks.observe import ObservedLeaks, observe
 from replay.dependencies import Dependencies
@@ -19,6 +21,7 @@ from replay.explain import work_fields
 from replay.output import INDENT, Format, print_json, print_paragraph
 from shared.base.names import is_dns_subdomain
 from shared.frame.plan import Work
+from shared.ports.gke_settings import GkeSettings
 from shared.triggers.trigger import TimeTrigger
 
 _PLAIN = re.compile(r"[a-z0-9][-a-z0-9.:]*")
@@ -31,11 +34,15 @@ def observe_leaks(deps: Dependencies) -> ObservedLeaks:
     return observe(Work(**work_fields(deps, TimeTrigger(now), now)), with_use=False)
 
 
-def describe_leaks(observed: ObservedLeaks) -> list[tuple[str, list[str]]]:
-    """Leaked slices and Nodes in words, each with the commands that delete it."""
+def describe_leaks(observed: ObservedLeaks, gke: GkeSettings | None) -> list[tuple[str, list[str]]]:
+    """Leaked slices, node pools and Nodes in words, each with the commands that delete it."""
     described = [
         (f"{render_message(leak)} To delete them, run in this order:", list(render_commands(leak)))
         for leak in observed.leaks
+    ]
+    described += [
+        (f"{render_pool_message(pool)} To delete it, run:", _render_pool_commands(pool, gke))
+        for pool in observed.pools
     ]
     if observed.nodes:
         deletions = [f"kubectl delete node {n}" for n in filter(is_dns_subdomain, observed.nodes)]
@@ -44,9 +51,9 @@ def describe_leaks(observed: ObservedLeaks) -> list[tuple[str, list[str]]]:
     return described
 
 
-def print_leaks(observed: ObservedLeaks, form: Format) -> None:
-    """Leaked slices and Nodes, and the commands that delete them, each on a line."""
-    described = describe_leaks(observed)
+def print_leaks(observed: ObservedLeaks, gke: GkeSettings | None, form: Format) -> None:
+    """What is leaked, and the commands that delete it, each on a line."""
+    described = describe_leaks(observed, gke)
     if form is Format.JSON:
         print_json([{"message": message, "commands": commands} for message, commands in described])
         return
@@ -65,3 +72,11 @@ def render_commands(leak: Leak) -> Iterator[str]:
         }[one.service]
         if all(map(_PLAIN.fullmatch, (one.name, one.project, one.location or "global"))):
             yield f"gcloud compute {noun} delete {one.name}{where} --project={one.project}"
+
+
+def _render_pool_commands(pool: str, gke: GkeSettings | None) -> list[str]:
+    """The command that deletes a node pool; none if the settings do not name its cluster."""
+    if gke is None or not _PLAIN.fullmatch(pool):
+        return []
+    where = f"--cluster={gke.cluster} --location={gke.location} --project={gke.project}"
+    return [f"gcloud container node-pools delete {pool} {where}"]

@@ -11,6 +11,9 @@ The step lists three kinds of resources in each project, and the groups. A slice
 reported if it has a resource that is older than an hour, and still exists when it is read again: at most
 ten in a run, the oldest first. The log line counts the rest.
 
+A node pool is leaked if it has TPUs and the name of a slice, and its labels are gone, which say whose it
+is: somebody has replaced them.
+
 A Node is reported, in one warning for all, if it is an hour old, has the label or a name of a group's
 Node, and that group does not exist: its VM has registered it after the group's deletion, or somebody has
 removed the group's finalizer, or added one to the Node.

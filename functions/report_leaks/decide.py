@@ -6,7 +6,12 @@ from datetime import datetime
 from typing import Any
 
 from functions.report_leaks.idle import SliceInUse, plan_writes
-from functions.report_leaks.leaks import Leak, render_message, render_names
+from functions.report_leaks.leaks import (
+    Leak,
+    render_message,
+    render_names,
+    render_pool_message,
+)
 from functions.report_leaks.observe import ObservedLeaks
 from shared.base.fields import count
 from shared.base.timestamps import render_time
@@ -52,6 +57,11 @@ def _report_leak(leak: Leak) -> ReportLeak:
     return ReportLeak(LEAKED, about, {**named, "vms": len(leak.vms), "note": note})
 
 
+def _report_pool(name: str) -> ReportLeak:
+    note = f"{render_pool_message(name)} {SEE_COMMANDS}"
+    return ReportLeak(LEAKED, f"the leaked node pool {name}", {"slice": name, "note": note})
+
+
 def _report_nodes(nodes: Sequence[str]) -> ReportLeak:
     note = (
         f"No TPUNodeGroup has the Nodes {render_names(nodes)}. They stay until you delete them, and "
@@ -83,7 +93,7 @@ def decide(observed: ObservedLeaks, now: datetime) -> Plan:
 
     No error is raised: a retry would report again, and most errors last.
     """
-    reports = tuple(map(_report_leak, observed.leaks))
+    reports = (*map(_report_leak, observed.leaks), *map(_report_pool, observed.pools))
     idle = [one for one in observed.slices if one.is_reported(now)]
     nodes = (_report_nodes(observed.nodes),) if observed.nodes else ()
     outcome = NOT_ALL_SEEN if observed.unseen else "NoLeaks"

@@ -1,4 +1,5 @@
-"""Leaked slices: resources on Compute Engine with this cluster's ownership mark whose group is gone.
+"""Leaked slices: resources on Compute Engine with this cluster's ownership mark whose group is gone, and
+node pools that have lost their labels.
 
 A group is removed when none of its resources exist, unless somebody removes its finalizer. A group that
 another finalizer keeps counts as gone then, because `tear_down` does nothing for it. So does a group
@@ -12,13 +13,16 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from functions.report_leaks.idle import TpuNode
 from shared.base.documents import read_list, read_mapping, read_text
 from shared.base.fields import count
-from shared.base.names import FINALIZER, RESOURCE_NAME_LABEL, find_resource_name
+from shared.base.names import FINALIZER, POOL_LABEL, RESOURCE_NAME_LABEL, find_resource_name
+from shared.base.slice_names import may_be_slice_name
 from shared.base.timestamps import guess_time
 from shared.node_groups import node_group
 from shared.node_groups.node_group import NodeGroup
 from shared.ports.gce.values import ListedResource
+from shared.slices.by_node_pool import found_pools
 
 PREFIX = "tng-"
 """The prefix of the names of all resources of groups."""
@@ -115,6 +119,22 @@ def find_nodes_without_group(
     return tuple(sorted(found))
 
 
+def find_pools_without_labels(nodes: Iterable[TpuNode], now: datetime) -> tuple[str, ...]:
+    """The names of TPU node pools that have a slice's name and not its labels, and a Node that is an
+    hour old. `release_slice` takes them for others' and never deletes them."""
+    found = {
+        node.labels[POOL_LABEL]
+        for node in nodes
+        if may_be_slice_name(node.labels.get(POOL_LABEL, ""))
+        and node.chips
+        and now - (node.created or now) >= MIN_AGE
+        and not found_pools.is_managed(
+            {"name": node.labels[POOL_LABEL], "config": {"labels": node.labels}}
+        )
+    }
+    return tuple(sorted(found))
+
+
 def render_names(names: Sequence[str]) -> str:
     """The first of these names, and how many more there are."""
     shown, more = ", ".join(names[:MAX_NAMED_VMS]), len(names) - MAX_NAMED_VMS
@@ -132,4 +152,12 @@ def render_message(leak: Leak) -> str:
         f"TPUNodeGroup {leak.group} (uid {leak.uid}) or its finalizer is gone, or it is in another "
         f"place, and project {leak.project} still has its {left}. They stay until you delete them, and "
         "running VMs are billed."
+    )
+
+
+def render_pool_message(name: str) -> str:
+    """A node pool without its labels in words."""
+    return (
+        f"Node pool {name} has the name of a slice and not its labels: somebody has replaced them, and "
+        "nothing releases it. It stays until you delete it, and its VMs are billed."
     )

@@ -1,4 +1,4 @@
-"""The slices that have lost their group, on Compute Engine, and the use of the others."""
+"""The slices that have lost their group or their labels, and the use of the others."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -14,6 +14,7 @@ from functions.report_leaks.leaks import (
     Leak,
     find_leaks,
     find_nodes_without_group,
+    find_pools_without_labels,
     is_abandoned,
     list_places,
 )
@@ -50,6 +51,8 @@ class ObservedLeaks:
     unseen: tuple[str, ...] = ()
     nodes: tuple[str, ...] = ()
     """Nodes without a group."""
+    pools: tuple[str, ...] = ()
+    """Node pools that have lost their labels."""
     slices: tuple[SliceInUse, ...] = ()
     """The slices with Nodes, and whether Pods use them."""
 
@@ -96,13 +99,16 @@ def observe(work: Work, *, with_use: bool = True) -> ObservedLeaks:
     with best_effort("Nodes"):
         every = _keep_tpu_nodes(work.cluster.list_all_nodes(), own)
         nodes = find_nodes_without_group(every, groups, work.now)
+    pools = find_pools_without_labels(own, work.now)
     found_slices = find_slices(own, groups, cluster, work.now) if with_use else ()
     slices = {one.name: one for one in found_slices}
     with best_effort("Pods"), work.reserve(SECONDS_FOR_WRITES):
         _find_users(work, slices)
     left, lacking = len(suspects[MAX_LEAKS:]), tuple(sorted(unseen))
     in_use = tuple(slices.values())
-    return ObservedLeaks(existing, len(listed), tuple(failures), left, lacking, nodes, in_use)
+    return ObservedLeaks(
+        existing, len(listed), tuple(failures), left, lacking, nodes, pools, in_use
+    )
 
 
 def _keep_tpu_nodes(

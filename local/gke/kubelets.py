@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from local.base.clock import Clock
 from local.gke.nodes import PoolNode
 from local.vm.agents import Boot
 from local.vm.conversation import Identity
-from local.vm.kubelet import KubeletBehaviour, Node, chips_of, remove_node, run_kubelet
+from local.vm.kubelet import (
+    KubeletBehaviour,
+    Node,
+    chips_of,
+    relabel_node,
+    remove_node,
+    run_kubelet,
+)
 from local.vm.transport import Network
 
 SIMULATED = "local/simulated"
@@ -59,3 +66,8 @@ class Kubelets:
         self._boots.pop(name).end()
         removal = remove_node(self._administrator, name)
         Boot(self._clock, self._network).converse(removal)
+
+    def relabel(self, name: str, changes: Mapping[str, str | None]) -> None:
+        """Change labels of a Node, as GKE's own controller does."""
+        change = relabel_node(self._administrator, name, changes)
+        Boot(self._clock, self._network).converse(change)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, Protocol
 
@@ -28,6 +28,12 @@ class PoolNode:
     labels: Mapping[str, str]
     taints: tuple[str, ...]
 
+    def relabelled(self, changes: Mapping[str, str | None]) -> PoolNode:
+        """The same with other labels, without those that are ``None``."""
+        labels = {**self.labels, **changes}
+        kept = {key: value for key, value in labels.items() if value is not None}
+        return replace(self, labels=kept)
+
 
 class Nodes(Protocol):
     """The cluster that a pool's VMs join."""
@@ -37,6 +43,9 @@ class Nodes(Protocol):
 
     def remove(self, name: str) -> None:
         """Handle a VM that is deleted: delete its Node."""
+
+    def relabel(self, name: str, changes: Mapping[str, str | None]) -> None:
+        """Set labels of a Node, or remove those that are ``None``."""
 
 
 def make_nodes(

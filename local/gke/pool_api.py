@@ -66,7 +66,7 @@ class PoolApi:
         self._numbers = {one.project: one.number for one in self._clusters.values()}
         self._pools: dict[tuple[str, str], Pool] = {}
         self._audit = AuditLog(clock, random, timings, on_log_entry)
-        self._registrar = Registrar(clock, random, timings.register_s, nodes.add, nodes.remove)
+        self._registrar = Registrar(clock, random, timings.register_s, nodes)
 
     def __iter__(self) -> Iterator[Pool]:
         return iter(self._pools.values())
@@ -210,6 +210,7 @@ class PoolApi:
             pool.settle(*before)
             if failure is not None:
                 return
+            self._registrar.relabel(pool, content["config"].get("labels") or {})
             pool.content = content
             if makes_anew:
                 self._registrar.remove(pool, pool.nodes)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from random import Random
 from typing import Any
 
 from local.base.clock import Clock
 from local.gce.links import fingerprint
-from local.gke.nodes import PoolNode
+from local.gke.nodes import Nodes, PoolNode
 from local.gke.operations import Failure, Operation
 from local.gke.wire import Document, copy
 
@@ -152,14 +152,12 @@ class Registrar:
         clock: Clock,
         random: Random,
         between_s: tuple[float, float],
-        add: Callable[[PoolNode], None],
-        remove: Callable[[str], None],
+        nodes: Nodes,
     ) -> None:
         self._clock = clock
         self._random = random
         self._between_s = between_s
-        self._add = add
-        self._remove = remove
+        self._nodes = nodes
         self._there: set[str] = set()
 
     def add(self, pool: Pool, nodes: list[PoolNode]) -> None:
@@ -172,11 +170,23 @@ class Registrar:
 
     def _register(self, pool: Pool, node: PoolNode) -> Callable[[], None]:
         def register() -> None:
-            if node in pool.nodes:
+            current = next((one for one in pool.nodes if one.name == node.name), None)
+            if current is not None:
                 self._there.add(node.name)
-                self._add(node)
+                self._nodes.add(current)
 
         return register
+
+    def relabel(self, pool: Pool, labels: Mapping[str, str]) -> None:
+        """Replace the labels that users have given a pool: those of its Nodes change in place."""
+        before = pool.content["config"].get("labels") or {}
+        if before == labels:
+            return
+        changes = {**dict.fromkeys(before), **labels}
+        pool.nodes = [node.relabelled(changes) for node in pool.nodes]
+        for node in pool.nodes:
+            if node.name in self._there:
+                self._nodes.relabel(node.name, changes)
 
     def remove(self, pool: Pool, nodes: list[PoolNode]) -> None:
         """Handle VMs that are deleted."""
@@ -184,4 +194,4 @@ class Registrar:
         for node in nodes:
             if node.name in self._there:
                 self._there.remove(node.name)
-                self._remove(node.name)
+                self._nodes.remove(node.name)

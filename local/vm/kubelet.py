@@ -91,6 +91,16 @@ def remove_node(administrator: Identity, name: str) -> Conversation[None]:
         yield Wait(RETRY_S)
 
 
+def relabel_node(
+    administrator: Identity, name: str, changes: Mapping[str, str | None]
+) -> Conversation[None]:
+    """Change labels of a Node, as a cloud's own controller does; nothing if it is gone."""
+    api = Api(administrator.server, administrator.ca_pem, administrator.credential)
+    body = {"metadata": {"labels": changes}}
+    while status_of((yield from api.patch(f"/api/v1/nodes/{name}", body))) not in (200, 404):
+        yield Wait(RETRY_S)
+
+
 class _Kubelet:
     def __init__(
         self, identity: Identity, node: Node, behaviour: KubeletBehaviour, now: Now

@@ -104,7 +104,7 @@ class PageSubjects:
         """Leaked slices and Nodes, and in ``leaksUnseen`` what may be leaked."""
         deps = self._get_google()
         observed = leaks.observe_leaks(deps)
-        described = leaks.describe_leaks(observed)
+        described = leaks.describe_leaks(observed, deps.settings.gke)
         unseen = [f"{count(observed.left, 'slice')} more may be leaked."] if observed.left else []
         if observed.unseen:
             unseen.append(render_unseen(observed, map(in_plain_words, observed.failures)))

@@ -20,7 +20,7 @@ from tests.stories.jobsets import (
     reported_events,
     until,
 )
-from tests.stories.node_pool_slices import CREATING, is_gone, new_harness, post
+from tests.stories.node_pool_slices import CREATING, POOLS, is_gone, new_harness, post, send
 from tests.support.harness import GKE_CLUSTER, GKE_REGION, Harness
 from tests.support.jobset_objects import JOBSET, pod
 
@@ -342,3 +342,24 @@ def test_a_release_that_keeps_failing_is_reported_once_after_ten_minutes(
     )
     harness.gke.faults.fail_next(f"nodePools.{call}", 0)
     until(harness, lambda: is_gone(harness))
+
+
+def test_a_pool_whose_labels_somebody_has_replaced_is_reported_as_leaked() -> None:
+    """gcloud's ``node-pools update --node-labels`` replaces all labels."""
+    harness = running()
+    send(harness, "PUT", f"{POOLS}/{NAME}", {"labels": {"labels": {"team": "research"}}})
+    harness.run_for(3 * HOUR)
+    lines = [one for one in harness.log.lines if one["message"] == "report_leaks: LeakedSlice"]
+    assert {(one["severity"], one["slice"], one["note"]) for one in lines} == {
+        (
+            "ERROR",
+            NAME,
+            f"Node pool {NAME} has the name of a slice and not its labels: somebody has replaced "
+            "them, and nothing releases it. It stays until you delete it, and its VMs are billed. To "
+            "see the commands that delete them: kubectl tng leaks",
+        )
+    }
+    assert len(lines) >= 2, "once an hour: the alert needs two"
+    delete(harness)
+    harness.run_for(HOUR)
+    assert not is_gone(harness)

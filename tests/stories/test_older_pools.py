@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from local.base.http import Request
 from local.jobsets import Controller
 from shared.base.slice_names import JOB_KEY_SELECTOR, job_key
 from shared.settings import GKE
@@ -28,15 +27,12 @@ from tests.stories.jobsets import (
     reported_events,
     until,
 )
-from tests.stories.node_pool_slices import SETTINGS, is_gone, new_harness, post
+from tests.stories.node_pool_slices import POOLS, SETTINGS, is_gone, new_harness, post, send
 from tests.support import jobset_objects as objects
 from tests.support.harness import GKE_CLUSTER, Harness
 from tests.support.slices import asked, build_pool
 
 OLDER = "train-bfcf5"
-POOLS = f"/v1/{SETTINGS.cluster_path}/nodePools"
-
-
 KEY = {JOB_KEY_SELECTOR: job_key(objects.NAMESPACE, objects.JOB)}
 """The fields that the admission server of TPU Provisioner adds."""
 
@@ -58,15 +54,6 @@ def make(harness: Harness, selector: Mapping[str, str] = KEY, **change: Any) -> 
     }
     pool["config"]["labels"][HASH_LABEL] = "b49fcd4867"
     send(harness, "POST", POOLS, {"nodePool": pool})
-
-
-def send(harness: Harness, method: str, path: str, body: dict[str, Any]) -> None:
-    headers = {"content-type": "application/json"}
-    data = json.dumps(body).encode()
-    answer = harness.gke.handle(
-        Request.of(method, f"http://container.local{path}", headers=headers, body=data)
-    )
-    assert answer.status == 200, answer.body
 
 
 def pools(harness: Harness) -> list[str]:

@@ -34,6 +34,9 @@ class RecordingNodes:
     def remove(self, name: str) -> None:
         del self.there[name]
 
+    def relabel(self, name: str, changes: Mapping[str, str | None]) -> None:
+        self.there[name] = self.there[name].relabelled(changes)
+
 
 def pool_body(machine_type: str = "ct6e-standard-4t", **fields: Any) -> Document:
     """Build the body of a pool's creation: a slice of two hosts."""

@@ -10,10 +10,17 @@ from typing import Any
 import pytest
 
 from functions.report_leaks.leaks import MIG_SERVICE, POLICY_SERVICE, TEMPLATE_SERVICE, Leak
+from functions.report_leaks.observe import ObservedLeaks
 from local.cloud.simulation import PROJECT
-from replay.leaks import render_commands
+from replay.leaks import describe_leaks, render_commands
 from shared.ports.gce.values import ListedResource
+from shared.ports.gke_settings import GkeSettings
+from shared.settings import GKE
+from tests.faults.jobsets import SETTINGS, post, prepare
 from tests.stories import helpers
+from tests.stories.jobsets import phases, until
+from tests.stories.node_pool_slices import POOLS, send
+from tests.support.harness import GKE_CLUSTER, GKE_REGION, Harness
 from tests.unit.replay.tool import Tool, training
 
 NAME = "tng-train-1a2b3c4d"
@@ -101,6 +108,36 @@ def test_nodes_without_a_group_are_shown_with_the_commands_that_delete_them(tool
         NODES,
         *(f"    kubectl delete node {name}" for name in names),
     ]
+
+
+def test_a_node_pool_without_its_labels_is_shown_with_the_command_that_deletes_it() -> None:
+    tool = Tool(Harness(slices=SETTINGS[GKE]))
+    prepare(tool.harness)
+    post(tool.harness)
+    until(tool.harness, lambda: phases(tool.harness) == ["Running"])
+    (pool,) = (path.rpartition("/")[2] for path in tool.harness.gke.leftovers())
+    send(tool.harness, "PUT", f"{POOLS}/{pool}", {"labels": {"labels": {"a": "b"}}})
+    tool.harness.run_for(timedelta(hours=1))
+    result = tool.run("leaks")
+    assert (result.exit_code, result.stderr) == (0, "")
+    head, *commands = result.stdout.splitlines()
+    assert head == (
+        f"Node pool {pool} has the name of a slice and not its labels: somebody has replaced them, and "
+        "nothing releases it. It stays until you delete it, and its VMs are billed. To delete it, run:"
+    )
+    command = (
+        f"gcloud container node-pools delete {pool} --cluster={GKE_CLUSTER} --location={GKE_REGION} "
+        f"--project={PROJECT}"
+    )
+    assert commands == [f"    {command}"]
+    assert [one["commands"] for one in tool.json("leaks")] == [[command]]
+
+
+def test_a_node_pool_of_an_unknown_cluster_or_with_a_wrong_name_has_no_command() -> None:
+    gke = GkeSettings("p", "us-east5", "c")
+    for name, settings in (("a-0123456789abcdef", None), ("a;id-0123456789abcdef", gke)):
+        observed = ObservedLeaks((), 0, pools=(name,))
+        assert [commands for _, commands in describe_leaks(observed, settings)] == [[]]
 
 
 def test_a_cluster_without_leaks_is_reported(tool: Tool) -> None:

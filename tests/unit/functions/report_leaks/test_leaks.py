@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from functions.report_leaks.idle import TpuNode
 from functions.report_leaks.leaks import (
     MIG_SERVICE,
     POLICY_SERVICE,
@@ -15,9 +16,11 @@ from functions.report_leaks.leaks import (
     Leak,
     Places,
     find_leaks,
+    find_pools_without_labels,
     list_places,
     render_message,
 )
+from shared.base.names import POOL_LABEL
 from shared.ports.gce.values import ListedResource
 from tests.support.builders import CLUSTER, NOW, group, raw_group
 
@@ -113,3 +116,37 @@ def test_a_resource_in_another_place_than_its_group_is_leaked(
     mig = replace(listed(project="my-gcp-project"), location="us-central1-c")
     found = find_leaks([mig], {GROUP.uid: list_places(raw, CLUSTER)}, CLUSTER, NOW)
     assert bool(found) is is_leaked
+
+
+POOL = "train-bfcf5ebea76efcf5"
+LABELS = {
+    "google.com/nodepool-manager": "tpu-provisioner",
+    "google.com/tpu-provisioner-jobset-name": "train",
+}
+
+
+def node(pool: str = POOL, chips: int = 4, minutes: float | None = 60, **labels: str) -> TpuNode:
+    created = None if minutes is None else NOW - timedelta(minutes=minutes)
+    return TpuNode("n", {POOL_LABEL: pool, **labels}, chips, created, {})
+
+
+POOLS: dict[str, tuple[list[TpuNode], tuple[str, ...]]] = {
+    "without any label of ours": ([node()], (POOL,)),
+    "without the owner": ([node(**{"google.com/nodepool-manager": "tpu-provisioner"})], (POOL,)),
+    "with a new Node, too": ([node(minutes=1), node()], (POOL,)),
+    "of two slices": ([node(), node("a-0123456789abcdef")], ("a-0123456789abcdef", POOL)),
+    "with its labels": ([node(**LABELS)], ()),
+    "with new Nodes only": ([node(minutes=59)], ()),
+    "with a Node of an unknown age": ([node(minutes=None)], ()),
+    "without TPUs": ([node(chips=0)], ()),
+    "with another name": ([node("train-workers-bfcf5")], ()),
+    "no node pool": ([TpuNode("n", {}, 4, NOW - DAY, {})], ()),
+}
+
+
+@pytest.mark.parametrize("case", POOLS.values(), ids=POOLS)
+def test_a_node_pool_with_the_name_of_a_slice_has_lost_its_labels(
+    case: tuple[list[TpuNode], tuple[str, ...]],
+) -> None:
+    nodes, expected = case
+    assert find_pools_without_labels(nodes, NOW) == expected
