@@ -110,7 +110,9 @@ class Relay:
             Watch(api, one, self, health_by_kind[one.kind], timing=timing, backoff=self._backoff)
             for one in resources
         ]
-        self.health = Health(health_by_kind, self._outbox, self._group_metrics, timing)
+        self.health = Health(
+            health_by_kind, self._outbox, self._group_metrics, timing, lambda: self._cluster_id
+        )
 
     def changed(self, kind: WatchedKind, event: Change, raw: Mapping[str, Any]) -> None:
         """Called by a watch."""

@@ -2,7 +2,7 @@
 
 ``/healthz`` is for the liveness probe: 503 if a watch is stuck, no answer if the relay hangs; a restart
 may help then. It is 200 while the API server or Pub/Sub is unavailable: a restart would not help.
-``/readyz`` is 200 when every kind has been listed and is being watched.
+``/readyz`` is 200 when the cluster's id is known and every kind has been listed and is being watched.
 """
 
 import socket
@@ -30,6 +30,8 @@ class Health:
     outbox: Outbox
     group_metrics: GroupMetrics
     timing: Timing
+    get_cluster_id: Callable[[], str]
+    """Empty until it is known; nothing is published before."""
 
     def list_stuck(self) -> list[str]:
         """One line for each watch that has received nothing at all for too long."""
@@ -40,8 +42,12 @@ class Health:
         ]
 
     def list_not_ready(self) -> list[str]:
-        """One line for each kind that is not listed yet, or not being watched."""
-        lines = []
+        """One line for each kind that is not listed yet, or not being watched, and one for the cluster's
+        id."""
+        unread = (
+            "Namespace kube-system: its uid, the cluster's id, not read yet: nothing is published"
+        )
+        lines = [] if self.get_cluster_id() else [unread]
         for kind, watch in self.watches.items():
             if not watch.listed:
                 lines.append(f"{kind}: not listed yet" + (watch.missing and f": {watch.missing}"))

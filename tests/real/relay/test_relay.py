@@ -137,6 +137,7 @@ def test_the_relay_logs_missing_permissions_and_continues_once_they_are_granted(
             _has_detail(None, 'cannot get resource "namespaces"'), "no permission to get"
         )
         not_listed = (
+            "Namespace kube-system: its uid, the cluster's id, not read yet: nothing is published\n"
             "TPUNodeGroup: not listed yet\nNode: not listed yet\n"
             "CertificateSigningRequest: not listed yet\n"
         )

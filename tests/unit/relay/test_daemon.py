@@ -494,10 +494,12 @@ async def test_the_cluster_id_is_read_from_kube_system_with_retries(tmp_path: Pa
         tmp_path, api, recorder=recorder, cluster_id="", token="wrong", watched=False
     ) as running:
         await running.request(lambda request: request.path.endswith("/kube-system"))
+        assert "Namespace kube-system" in running.relay.health.list_not_ready()[0]
         api.token = "wrong"
         api.put(GROUPS, group())
         await running.recorder.next()
         assert recorder.cluster_ids == {CLUSTER_ID}
+        assert running.relay.health.list_not_ready() == []
 
 
 async def test_an_expired_token_is_read_again(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from relay.changes.messages import Outbox
 from relay.group_metrics import GroupMetrics
 from relay.health import Health, serve
+from relay.kinds import WatchedKind
 from relay.metrics import DESCRIPTIONS, LABELS
 from relay.watching.watch import Timing
 from relay.watching.watch_health import WatchHealth
@@ -31,6 +32,12 @@ class SettableClock:
         return self.now
 
 
+def make_health(kind: WatchedKind, watch_health: WatchHealth, cluster_id: str = "c") -> Health:
+    """The health of a relay with one watch."""
+    metrics = GroupMetrics(lambda: NOON)
+    return Health({kind: watch_health}, Outbox(), metrics, TIMING, lambda: cluster_id)
+
+
 def listed_watch() -> tuple[SettableClock, WatchHealth, Health]:
     """Return a watch of Nodes that was listed just now."""
     clock = SettableClock()
@@ -38,7 +45,7 @@ def listed_watch() -> tuple[SettableClock, WatchHealth, Health]:
     return (
         clock,
         watch_health,
-        Health({"Node": watch_health}, Outbox(), GroupMetrics(lambda: NOON), TIMING),
+        make_health("Node", watch_health),
     )
 
 
@@ -74,7 +81,7 @@ def test_a_contact_makes_a_silent_watch_ready_again() -> None:
 
 def test_readyz_names_a_kind_that_the_api_server_does_not_serve() -> None:
     watch_health = WatchHealth(SettableClock())
-    health = Health({"JobSet": watch_health}, Outbox(), GroupMetrics(lambda: NOON), TIMING)
+    health = make_health("JobSet", watch_health)
     watch_health.refusal("404: the API server does not know jobsets")
     assert health.list_not_ready() == [
         "JobSet: not listed yet: 404: the API server does not know jobsets"
@@ -89,6 +96,14 @@ def test_readyz_names_a_kind_that_the_api_server_no_longer_serves() -> None:
     assert health.list_not_ready() == ["Node: 404: the API server does not know nodes"]
     watch_health.contact()
     assert health.list_not_ready() == []
+
+
+def test_readyz_says_that_the_clusters_id_is_unread_and_the_relay_is_alive() -> None:
+    health = make_health("Node", WatchHealth(SettableClock(), listed=True), "")
+    assert health.list_not_ready() == [
+        "Namespace kube-system: its uid, the cluster's id, not read yet: nothing is published"
+    ]
+    assert health.list_stuck() == []
 
 
 ANSWERS: dict[str, tuple[str, int, str]] = {
@@ -112,9 +127,7 @@ async def get(health: Health, path: str) -> tuple[int, str]:
 
 @pytest.mark.parametrize("path, status, text", ANSWERS.values(), ids=ANSWERS.keys())
 def test_the_probes_answer_with_a_status_and_a_reason(path: str, status: int, text: str) -> None:
-    health = Health(
-        {"Node": WatchHealth(SettableClock())}, Outbox(), GroupMetrics(lambda: NOON), TIMING
-    )
+    health = make_health("Node", WatchHealth(SettableClock()))
     assert asyncio.run(get(health, path)) == (status, text)
 
 

@@ -125,21 +125,26 @@ LABELS = {
 }
 
 
-def node(pool: str = POOL, chips: int = 4, minutes: float | None = 60, **labels: str) -> TpuNode:
+def node(
+    labels: dict[str, str] | None = None,
+    pool: str = POOL,
+    chips: int = 4,
+    minutes: float | None = 60,
+) -> TpuNode:
     created = None if minutes is None else NOW - timedelta(minutes=minutes)
-    return TpuNode("n", {POOL_LABEL: pool, **labels}, chips, created, {})
+    return TpuNode("n", {POOL_LABEL: pool, **(labels or {})}, chips, created, {})
 
 
 POOLS: dict[str, tuple[list[TpuNode], tuple[str, ...]]] = {
     "without any label of ours": ([node()], (POOL,)),
-    "without the owner": ([node(**{"google.com/nodepool-manager": "tpu-provisioner"})], (POOL,)),
+    "without the owner": ([node({"google.com/nodepool-manager": "tpu-provisioner"})], (POOL,)),
     "with a new Node, too": ([node(minutes=1), node()], (POOL,)),
-    "of two slices": ([node(), node("a-0123456789abcdef")], ("a-0123456789abcdef", POOL)),
-    "with its labels": ([node(**LABELS)], ()),
+    "of two slices": ([node(), node(pool="a-0123456789abcdef")], ("a-0123456789abcdef", POOL)),
+    "with its labels": ([node(LABELS)], ()),
     "with new Nodes only": ([node(minutes=59)], ()),
     "with a Node of an unknown age": ([node(minutes=None)], ()),
     "without TPUs": ([node(chips=0)], ()),
-    "with another name": ([node("train-workers-bfcf5")], ()),
+    "with another name": ([node(pool="train-workers-bfcf5")], ()),
     "no node pool": ([TpuNode("n", {}, 4, NOW - DAY, {})], ()),
 }
 
