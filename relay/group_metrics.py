@@ -49,6 +49,8 @@ class GroupRecord:
     """Whether it is Ready and no Pod uses its chips."""
     has_maintenance: bool
     """Whether maintenance of its VMs is announced."""
+    unusable_since: datetime | None = None
+    """Since when the relay has seen VMs of it run while it is not Ready."""
 
 
 def read_record(raw: Mapping[str, Any]) -> GroupRecord:
@@ -132,7 +134,7 @@ class GroupMetrics:
             if self._is_listed:
                 self._observe(raw)
             else:
-                self._records[_key(raw)] = read_record(raw)
+                self._store(_key(raw), read_record(raw), None)
         self._is_listed = True
 
     def update_metrics(self) -> None:
@@ -154,8 +156,16 @@ class GroupMetrics:
         for state in GroupState:
             metrics.CHIPS.labels(state).set(chips[state])
             metrics.RUNNING_CHIPS.labels(state).set(running[state])
+        unusable = (one.unusable_since for one in self._records.values() if one.unusable_since)
+        metrics.LONGEST_UNUSABLE.set(_seconds(min(unusable, default=None), now))
         metrics.MAINTENANCE.set(sum(one.has_maintenance for one in self._records.values()))
         metrics.IDLE_CHIPS.set(sum(one.chips for one in self._records.values() if one.is_idle))
+
+    def _store(self, key: GroupKey, record: GroupRecord, before: GroupRecord | None) -> None:
+        since = None
+        if record.state == GroupState.NOT_READY and record.running_chips:
+            since = (before.unusable_since if before else None) or self._now()
+        self._records[key] = replace(record, unusable_since=since)
 
     def _observe(self, raw: Mapping[str, Any]) -> None:
         """Replace the record of a group, and count its creation, loss or repair."""
@@ -165,7 +175,7 @@ class GroupMetrics:
             before = None
         elif before.is_complete:
             after = replace(after, is_complete=True)  # a status may be lost, and written again
-        self._records[key] = after
+        self._store(key, after, before)
         if after.is_complete and not (before is not None and before.is_complete):
             model = read_text(read_mapping(raw, "status"), "provisioningModel")
             model = metrics.limit_label("provisioning_model", model)

@@ -117,6 +117,12 @@ RUNNING_CHIPS = _declare(
     ("state",),
     "TPU chips of running VMs, by the state of their slice; `NotReady`: billed, but not usable.",
 )
+LONGEST_UNUSABLE = _declare(
+    Gauge,
+    "tpu_functions_slice_longest_unusable_seconds",
+    (),
+    "Longest time for which VMs of a slice that is not Ready have run, since the relay has started.",
+)
 IDLE_CHIPS = _declare(
     Gauge,
     "tpu_functions_idle_chips",

@@ -14,6 +14,7 @@ from prometheus_client import REGISTRY
 from local.cloud.simulation import Options
 from local.vm import agents
 from relay.group_metrics import GroupMetrics, read_phases, read_record
+from relay.kinds import Change
 from relay.metrics import CreationPhase, GroupState
 from relay.watching.projection import parse
 from shared.base.timestamps import parse_time, render_time
@@ -188,6 +189,34 @@ def test_gauges_show_slices_and_chips_by_state_and_the_longest_time_in_a_state(
     assert scrape.gauge(longest, "Ready", "Ready") == 50
     assert [scrape.gauge("chips", state) for state in GroupState] == [8, 16, 0]
     assert [scrape.gauge("running_chips", state) for state in GroupState] == [0, 4, 0]
+
+
+def test_the_longest_time_for_which_vms_run_in_a_slice_that_is_not_ready(scrape: Scrape) -> None:
+    """Slices that start one after the other add up to nothing."""
+    longest, first, second = (
+        "slice_longest_unusable_seconds",
+        slice_at(name="a"),
+        slice_at(name="b"),
+    )
+    waiting = slice_at(name="c")
+    for one in (first, second):
+        one["status"]["nodeSummary"]["running"] = 1
+
+    def after(seconds: int, event: Change, raw: Raw) -> float:
+        scrape.slices.changed(event, raw)
+        scrape.now = NOON + timedelta(seconds=seconds)
+        return scrape.gauge(longest)
+
+    scrape.slices.relisted([first, waiting])
+    assert after(3000, "MODIFIED", waiting) == 3000
+    assert after(3500, "ADDED", second) == 3500
+    ready = slice_at(50, "True", "Ready", name="a")
+    ready["status"]["nodeSummary"]["running"] = 2
+    assert after(4000, "MODIFIED", ready) == 1000
+    assert after(4100, "MODIFIED", second) == 1100
+    recreated = {**second, "metadata": {**second["metadata"], "uid": "another"}}
+    assert after(4200, "MODIFIED", recreated) == 100
+    assert after(4300, "DELETED", recreated) == 0
 
 
 def test_a_deleted_or_recovered_slice_is_no_longer_shown(scrape: Scrape) -> None:
