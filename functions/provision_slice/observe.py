@@ -108,7 +108,7 @@ class ObservedPod:
 @dataclass(frozen=True)
 class ObservedImpossible:
     """A Pod that asks for an impossible slice. ``message`` says what would be valid. ``is_leader``: it
-    stands for its unit."""
+    stands for its unit, or no Pod of the unit can get a slice."""
 
     message: str
     wording: Wording
@@ -207,7 +207,8 @@ def _observe_pod(work: SliceWork, leader: Leader) -> ObservedPod | ObservedImpos
     try:
         return observe_unit(work, leader, found)
     except InputError as error:
-        is_out, is_leader = found.state.need is Need.OPTED_OUT, leader.claim.is_leader
+        is_out = found.state.need is Need.OPTED_OUT
+        is_leader = leader.claim.is_leader or bool(leader.claim.refusal)
         return ObservedImpossible(str(error), provider, is_out, is_leader)
 
 

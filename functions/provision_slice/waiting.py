@@ -59,14 +59,16 @@ def find_leaders(pods: Iterable[Mapping[str, Any]]) -> list[Leader]:
 
 
 def list_followers(waiting: Iterable[Leader], now: datetime) -> list[Leader]:
-    """Of each unit whose leader does not wait, the Pod that has waited longest, if it may be unfit."""
+    """Of each unit whose leader does not wait, the Pod that has waited longest, if it may be unfit or
+    gets no slice."""
     found: dict[Unit | None, Leader] = {}
     for one in sorted(waiting, key=lambda one: not one.claim.is_leader):
         found.setdefault(one.kind.find_unit(one.demand), one)
     return [
         one
         for one in found.values()
-        if not one.claim.is_leader and now - find_wait_start(one.demand) >= UNFIT_AFTER
+        if not one.claim.is_leader
+        and (one.claim.refusal or now - find_wait_start(one.demand) >= UNFIT_AFTER)
     ]
 
 

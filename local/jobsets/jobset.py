@@ -183,7 +183,8 @@ def _job(
     }
     template = replicated["template"]
     spec = deepcopy(template["spec"])
-    spec |= {"completionMode": "Indexed", "suspend": bool(jobset["spec"].get("suspend"))}
+    spec.setdefault("completionMode", "Indexed")  # JobSet's webhook does
+    spec["suspend"] = bool(jobset["spec"].get("suspend"))
     topology = _exclusive(jobset, template)
     annotations = labels | ({EXCLUSIVE_TOPOLOGY: topology} if topology else {})
     pod = spec["template"].setdefault("spec", {})

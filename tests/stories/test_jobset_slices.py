@@ -110,6 +110,19 @@ def until_reported(harness: Harness, words: str) -> None:
 SPOT = selecting(**{"cloud.google.com/gke-spot": "true"})
 
 
+def test_a_jobset_whose_job_is_not_indexed_is_told_why_it_gets_no_slice() -> None:
+    harness = new_harness()
+    jobset = objects.jobset()
+    jobset["spec"]["replicatedJobs"][0]["template"]["spec"]["completionMode"] = "NonIndexed"
+    apply(harness, jobset)
+    harness.run_for(10 * MINUTE)
+    assert (pods(harness) != [], harness.leftovers()) == (True, [])
+    assert set(reported_events(harness)) == {
+        "Pod TPUNodeGroupCreationFailed: Job train-workers-0 is not Indexed: slices are created only "
+        "for those with completionMode: Indexed"
+    }
+
+
 def test_the_log_lines_about_a_slice_have_one_trace() -> None:
     harness = new_harness()
     post(harness)

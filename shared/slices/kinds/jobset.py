@@ -26,6 +26,7 @@ from shared.slices.kinds.kind import (
     add_opt_out,
     build_state,
     find_true,
+    refuse_without_index,
 )
 from shared.slices.units import Demand, Need, Unit, UnitState, UnservableError
 
@@ -89,10 +90,13 @@ class JobSetKind(UnitKind):
     finished = ("Completed", "Failed")
 
     def claim(self, demand: Demand) -> Claim | None:
-        """A Pod with JobSet's annotation and a controller, normally a Job. The first leads."""
-        if not demand.annotations.get(names.JOBSET_NAME) or demand.controller is None:
+        """A Pod with JobSet's annotation and a controller, normally a Job. The first leads; JobSet
+        creates Indexed Jobs unless a JobSet says otherwise."""
+        owner, index = demand.controller, demand.annotations.get(names.COMPLETION_INDEX)
+        if not demand.annotations.get(names.JOBSET_NAME) or owner is None:
             return None
-        return Claim(self, demand.annotations.get(names.COMPLETION_INDEX) == "0")
+        refusal = "" if index else refuse_without_index(f"{owner.kind} {owner.name}")
+        return Claim(self, index == "0", refusal)
 
     def find_unit(self, demand: Demand) -> Unit | None:
         job = demand.controller.name if demand.controller else ""

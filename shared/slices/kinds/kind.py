@@ -147,13 +147,10 @@ class UnitKind:
         if owner is None or not is_mine or not given.isdisjoint(self.foreign):
             return None
         index = self.find_index(demand)
-        refusal = (
-            f"{self.name} {owner.name} is not Indexed: slices are created only for those with "
-            "completionMode: Indexed"
-        )
+        refusal = "" if index is not None else refuse_without_index(f"{self.name} {owner.name}")
         # Of as many Pods as there are hosts, whatever the first number is, one leads.
         is_leader = (index or 0) % demand.hosts == 0
-        return Claim(self, is_leader, refusal="" if index is not None else refusal)
+        return Claim(self, is_leader, refusal)
 
     def find_unit(self, demand: Demand) -> Unit | None:
         """The unit by the Pod alone: the owner if its slice has several hosts, otherwise the Pod's
@@ -291,6 +288,11 @@ def add_opt_out(state: UnitState, templates: Iterable[Document] = ()) -> UnitSta
         has_opted_out(read_texts(one, "labels"), read_texts(one, "annotations")) for one in holders
     )
     return UnitState(Need.OPTED_OUT, owner=state.owner) if is_out else state
+
+
+def refuse_without_index(owner: str) -> str:
+    """Why the Pods of an owner that do not have indexes get no slice."""
+    return f"{owner} is not Indexed: slices are created only for those with completionMode: Indexed"
 
 
 def _read_owners(

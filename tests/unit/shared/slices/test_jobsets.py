@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 import yaml
 
+from shared.base.names import COMPLETION_INDEX
 from shared.base.slice_names import job_key
-from shared.slices.kinds import find_leader
+from shared.slices.kinds import find_leader, find_waiting
 from shared.slices.kinds.jobset import (
     JOBSET,
 )
@@ -95,6 +96,29 @@ def test_the_fields_of_a_leader_are_read_from_its_pod() -> None:
     assert unit == Unit("JobSet", "default", "jobset-test", "rs-1")
     assert (demand.chips, demand.accelerator) == (4, "tpu-v5p-slice")
     assert (demand.topology, demand.hosts) == ("8x16x16", 512)
+
+
+@pytest.mark.parametrize(
+    "index, is_leader, refusal",
+    [
+        ("0", True, ""),
+        ("3", False, ""),
+        (
+            None,
+            False,
+            "ReplicaSet rs-1 is not Indexed: slices are created only for those with completionMode: "
+            "Indexed",
+        ),
+    ],
+)
+def test_the_pod_with_index_0_leads_and_one_without_index_gets_no_slice(
+    index: str | None, is_leader: bool, refusal: str
+) -> None:
+    owner = {"kind": "ReplicaSet", "name": "rs-1"}
+    waiting = find_waiting(pod(owner=owner, annotations={COMPLETION_INDEX: index}))
+    assert waiting is not None
+    assert (waiting.claim.kind.name, waiting.claim.is_leader) == ("JobSet", is_leader)
+    assert waiting.claim.refusal == refusal
 
 
 @pytest.mark.parametrize("value", ["true", "True", "YES", " on ", "1"])
