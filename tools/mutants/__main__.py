@@ -38,8 +38,10 @@ UNIT = "tests/unit/"
 FIRST = 10
 """The number of tests of a stage that run before the others."""
 SECONDS = {True: 10.0, False: 20.0}
-"""The limit of the recorded time of a mutant's tests: of those in tests/unit (True), and of the
+"""The limit of the recorded time of a mutant's first tests: of those in tests/unit (True), and of the
 others."""
+MORE_SECONDS = 60.0
+"""The limit of each of both, if none of the first has failed."""
 
 
 class Outcome(StrEnum):
@@ -102,9 +104,14 @@ class Bench:
     def _list_parts(self, tests: Sequence[str]) -> Iterator[tuple[bool, Sequence[str]]]:
         """The tests in groups, each with whether it is of tests/unit. The first few tests detect most
         mutants, and the collection of tests from many files takes longer."""
-        for by_unit in (True, False):
-            stage = [test for test in tests if test.startswith(UNIT) is by_unit]
-            stage = self.map.take(stage, SECONDS[by_unit])
+        left = {
+            by_unit: [test for test in tests if test.startswith(UNIT) is by_unit]
+            for by_unit in (True, False)
+        }
+        for by_unit, limit in (*SECONDS.items(), (True, MORE_SECONDS), (False, MORE_SECONDS)):
+            stage = self.map.take(left[by_unit], limit)
+            taken = set(stage)
+            left[by_unit] = [test for test in left[by_unit] if test not in taken]
             yield by_unit, stage[:FIRST]
             yield by_unit, stage[FIRST:]
 

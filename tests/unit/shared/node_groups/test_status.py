@@ -7,6 +7,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from shared.base.reasons import Reason
+from shared.base.timestamps import CLOCKS_DIFFER_BY
 from shared.node_groups.readiness import conclude
 from shared.node_groups.status import (
     MAX_MESSAGE,
@@ -123,3 +125,22 @@ def test_long_errors_of_several_steps_leave_half_of_the_message_to_the_reason() 
     assert "x advice. create_resources has failed since " in message
     assert "503 label_node" in message
     assert len(message) <= MAX_MESSAGE
+
+
+SECOND = timedelta(seconds=1)
+
+
+@pytest.mark.parametrize(
+    "now, started, reason",
+    [
+        (NOW - CLOCKS_DIFFER_BY - SECOND, None, None),
+        (NOW - CLOCKS_DIFFER_BY, None, Reason.RUN_ENDED),
+        (NOW, NOW - SECOND, Reason.RUN_ENDED),
+        (NOW, NOW, None),
+    ],
+    ids=["before the end", "clocks differ", "after the end", "a VM that was started after it"],
+)
+def test_a_run_ends_at_its_end_for_the_vms_that_were_started_before(
+    now: datetime, started: datetime | None, reason: Reason | None
+) -> None:
+    assert Status(run_ends=NOW).find_end(now, started) is reason

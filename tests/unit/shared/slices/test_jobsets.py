@@ -13,6 +13,7 @@ from shared.base.slice_names import job_key
 from shared.slices.kinds import find_leader, find_waiting
 from shared.slices.kinds.jobset import (
     JOBSET,
+    count_completed,
 )
 from shared.slices.kinds.kind import find_fence_violation
 from shared.slices.units import Controller, Unit, find_split_violation
@@ -119,6 +120,11 @@ def test_the_pod_with_index_0_leads_and_one_without_index_gets_no_slice(
     assert waiting is not None
     assert (waiting.claim.kind.name, waiting.claim.is_leader) == ("JobSet", is_leader)
     assert waiting.claim.refusal == refusal
+
+
+def test_the_completed_jobs_of_a_jobset_are_counted_also_if_an_entry_has_no_number() -> None:
+    counts = [{"name": "a"}, {"name": "b", "succeeded": 2}, {"name": "c", "succeeded": "x"}]
+    assert count_completed({"status": {"replicatedJobsStatus": counts}}) == 2
 
 
 @pytest.mark.parametrize("value", ["true", "True", "YES", " on ", "1"])
