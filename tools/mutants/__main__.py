@@ -91,7 +91,7 @@ class Bench:
         original, times = path.read_text(), path.stat()
         try:
             path.write_text(mutant.source)
-            for by_unit, part in self._list_parts(tests):
+            for by_unit, part in self._list_parts(tests, mutant.path):
                 outcome, test = self._run(part)
                 if outcome is not Outcome.SURVIVED:
                     return Result(mutant, outcome, by_unit, test)
@@ -101,12 +101,14 @@ class Bench:
             os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))  # compiled files stay valid
         return Result(mutant, Outcome.SURVIVED, note=f"{ran} of {len(tests)} tests")
 
-    def _list_parts(self, tests: Sequence[str]) -> Iterator[tuple[bool, Sequence[str]]]:
+    def _list_parts(self, tests: Sequence[str], path: str) -> Iterator[tuple[bool, Sequence[str]]]:
         """The tests in groups, each with whether it is of tests/unit. The first few tests detect most
-        mutants, and the collection of tests from many files takes longer."""
+        mutants, and the collection of tests from many files takes longer. Those of the folder's own
+        tests, which tell best what a constant is for, are few enough to run all."""
+        own = f"{UNIT}{path.rpartition('/')[0]}/"
         left = {
-            by_unit: [test for test in tests if test.startswith(UNIT) is by_unit]
-            for by_unit in (True, False)
+            True: [test for test in tests if test.startswith(UNIT)],
+            False: [test for test in tests if not test.startswith(UNIT)],
         }
         for by_unit, limit in (*SECONDS.items(), (True, MORE_SECONDS), (False, MORE_SECONDS)):
             stage = self.map.take(left[by_unit], limit)
@@ -114,6 +116,7 @@ class Bench:
             left[by_unit] = [test for test in left[by_unit] if test not in taken]
             yield by_unit, stage[:FIRST]
             yield by_unit, stage[FIRST:]
+            left[by_unit].sort(key=lambda test: not test.startswith(own))
 
     def _run(self, tests: Sequence[str]) -> tuple[Outcome, str]:
         if not tests:

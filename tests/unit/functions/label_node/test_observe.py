@@ -208,3 +208,11 @@ def test_the_vm_of_a_rebooted_node_is_read_if_it_has_no_bootstrap(
     work, reads = reading_work(about, RESOURCES_READY, NODES_CHANGED, REBOOTED)
     observe(work)
     assert (f"find_instances {A}" in reads.calls) is is_read
+
+
+def test_a_node_without_the_groups_label_for_which_no_time_was_left_is_unread() -> None:
+    answers = {**UNLABELLED, "find_nodes": lambda _names: {}}
+    observed = observe(reading_work(group(), RESOURCES_READY, NODES_CHANGED, answers)[0])
+    assert isinstance(observed, ObservedNodes)
+    assert [one.name for one in observed.nodes] == [B]
+    assert observed.unread_nodes == {A}

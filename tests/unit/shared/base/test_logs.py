@@ -6,11 +6,12 @@ import json
 import logging
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import structlog
 
-from shared.base.logs import configure_daemon
+from shared.base.logs import configure_daemon, make_logger
 
 
 @pytest.fixture
@@ -40,3 +41,11 @@ def test_every_line_of_a_daemon_is_json_with_a_severity(capsys: pytest.CaptureFi
     assert (crashed["severity"], crashed["message"]) == ("CRITICAL", "crashed")
     assert "ValueError: no" in crashed["exception"]
     assert written.err == ""
+
+
+def test_a_value_that_json_does_not_know_is_written_as_text(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    make_logger().info("done", at=Path("/a"), half="\ud800")
+    line = json.loads(capsys.readouterr().out)
+    assert line == {"severity": "INFO", "message": "done", "at": "/a", "half": "?"}
