@@ -46,6 +46,7 @@ def changes(source: str) -> set[tuple[str, str]]:
         ("a = {'b': c, **d}", set()),
         ("a = b(c=d, e=f)", {"a = b(e=f)", "a = b(c=d)"}),
         ("a = b(c, d, *e)", {"a = b(d, c, *e)"}),
+        ("a = b(c, c)", set()),
         ("a = min(b, c)", {"a = max(b, c)", "a = min(c, b)"}),
         ("a = any(b)", {"a = all(b)"}),
         ("a = b + c", {"a = (b - c)"}),

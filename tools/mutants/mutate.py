@@ -153,6 +153,8 @@ def list_mutants(path: str, text: str, enums: Enums | None = None) -> list[Mutan
         )
         changed = _changed_lines(before.splitlines(), mutated.decode().splitlines())
         whole = (source.whole[: region.start] + mutated + source.whole[region.stop :]).decode()
+        if whole == text:
+            continue  # equal arguments were swapped
         place = path, edit.first.lineno, last_line
         mutants[whole] = Mutant(*place, *changed, whole, edit.at_import, edit.names)
     return sorted(mutants.values(), key=lambda mutant: (mutant.line, mutant.after))

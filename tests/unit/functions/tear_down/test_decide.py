@@ -33,6 +33,7 @@ from shared.node_groups.work import WriteStatus
 from shared.ports.errors import About, CallError
 from shared.ports.gce.values import GceError, ManagedInstance, Mig, Operation
 from shared.ports.kubernetes.nodes import Node
+from shared.triggers.message import Cause
 from tests.support.builders import NOW, RESOURCE, flat, group, unreadable_group
 from tests.support.compute import instance, policy
 from tests.unit.functions.tear_down.objects import (
@@ -360,6 +361,12 @@ def test_a_repair_deletes_a_mig_that_lacks_vms(
     assert (plan.outcome, list_actions(plan)) == (outcome, actions)
     if known is BEGUN and outcome == "NotLost":
         assert first_status(plan).resources[MIG].state is State.READY
+
+
+def test_a_repair_with_more_nodes_than_it_can_delete_at_once_continues_with_a_message() -> None:
+    plan = decide(ObservedRemains(REPAIRED, BEGUN, {MIG: None}, is_resync=True), NOW)
+    assert plan.resume is not None
+    assert (plan.resume.name, plan.resume.cause) == (REPAIRED.name, Cause.CONTINUED)
 
 
 def test_a_new_slice_waits_until_all_vms_of_the_lost_one_were_read() -> None:

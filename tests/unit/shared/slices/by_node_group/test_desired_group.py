@@ -26,6 +26,13 @@ NAME = "train-bfcf5ebea76efcf5"
 KEY = "bfcf5ebea76efcf5a9add9af4c26c7d637c630a1"
 ACCELERATOR_OF = {"ct6e": "tpu-v6e-slice", "tpu7x": "tpu7x", "tpu7": "tpu7"}
 TEMPLATE = "the key 'template' of the ConfigMap tpu-functions/jobsets"
+OF_THE_POD = {
+    "nodeCount": 4,
+    "minNodeCount": 4,
+    "topology": "4x4",
+    "targetSizePolicyMode": "BULK",
+    "instanceTemplateURI": "t",
+}
 SPOT, RESERVATION = "cloud.google.com/gke-spot", "cloud.google.com/reservation-name"
 OTHERS = {RESERVATION: "r", "cloud.google.com/reservation-project": "other-project"}
 COPY = "tpu-provisioner.cloud.google.com/copy-labels"
@@ -422,8 +429,9 @@ INPUT_ERRORS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     ),
     "a template with fields of the Pod": (
         {},
-        {"spec": {"topology": "4x4", "instanceConfig": {"machineType": "ct6e-standard-4t"}}},
-        f"{TEMPLATE} must not have spec.topology, spec.instanceConfig.machineType: the Pod decides it",
+        {"spec": {**OF_THE_POD, "instanceConfig": {"machineType": "ct6e-standard-4t"}}},
+        f"{TEMPLATE} must not have {', '.join(f'spec.{name}' for name in OF_THE_POD)}, "
+        "spec.instanceConfig.machineType: the Pod decides it",
     ),
     "a template that asks for repairs": (
         {},
