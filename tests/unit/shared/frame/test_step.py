@@ -385,8 +385,9 @@ def test_of_several_errors_one_that_is_retried_is_raised(first: int, http: int) 
 
 def test_a_stale_object_makes_the_step_observe_again() -> None:
     each = (Each("a", (Record("1", http=409),)), Each("b", (Record("2"),)))
-    with pytest.raises(CallError, match="3 observations were stale: 1: 409 Because: no"):
+    with pytest.raises(CallError, match="3 observations were stale: 1: 409 Because: no") as raised:
         execute_plan(Plan("planned", each=each), recovers_each=True)
+    assert (raised.value.http, raised.value.code) == (409, "conditionNotMet")
     assert RECORDED == ["1", "2"] * 3
 
 
