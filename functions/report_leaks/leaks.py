@@ -120,19 +120,16 @@ def find_nodes_without_group(
 
 
 def find_pools_without_labels(nodes: Iterable[TpuNode], now: datetime) -> tuple[str, ...]:
-    """The names of TPU node pools that have a slice's name and not its labels, and a Node that is an
-    hour old. `release_slice` takes them for others' and never deletes them."""
-    found = {
-        node.labels[POOL_LABEL]
-        for node in nodes
-        if may_be_slice_name(node.labels.get(POOL_LABEL, ""))
-        and node.chips
-        and now - (node.created or now) >= MIN_AGE
-        and not found_pools.is_managed(
-            {"name": node.labels[POOL_LABEL], "config": {"labels": node.labels}}
-        )
-    }
-    return tuple(sorted(found))
+    """The names of TPU node pools that have a slice's name, a Node that is an hour old, and no Node with
+    its labels. `release_slice` takes them for others' and never deletes them."""
+    old, managed = set[str](), set[str]()
+    for node in nodes:
+        name = node.labels.get(POOL_LABEL, "")
+        if found_pools.is_managed({"name": name, "config": {"labels": node.labels}}):
+            managed.add(name)
+        elif may_be_slice_name(name) and node.chips and now - (node.created or now) >= MIN_AGE:
+            old.add(name)
+    return tuple(sorted(old - managed))
 
 
 def render_names(names: Sequence[str]) -> str:

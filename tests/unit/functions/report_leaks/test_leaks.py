@@ -141,6 +141,10 @@ POOLS: dict[str, tuple[list[TpuNode], tuple[str, ...]]] = {
     "with a new Node, too": ([node(minutes=1), node()], (POOL,)),
     "of two slices": ([node(), node(pool="a-0123456789abcdef")], ("a-0123456789abcdef", POOL)),
     "with its labels": ([node(LABELS)], ()),
+    "with its labels, but for a Node from which somebody has removed them": (
+        [node(), node(LABELS)],
+        (),
+    ),
     "with new Nodes only": ([node(minutes=59)], ()),
     "with a Node of an unknown age": ([node(minutes=None)], ()),
     "without TPUs": ([node(chips=0)], ()),
