@@ -93,6 +93,7 @@ EMBEDDED_ONLY = frozenset(
         "tests.stories.test_suspended_jobsets",
         "tests.stories.test_turns",
         "tests.stories.test_upgrades",
+        "tests.stories.test_use",
         "tests.stories.test_waiting_for_candidates",
         "tests.stories.test_workloads",
     }
