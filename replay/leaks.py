@@ -40,10 +40,10 @@ def describe_leaks(observed: ObservedLeaks, gke: GkeSettings | None) -> list[tup
         (f"{render_message(leak)} To delete them, run in this order:", list(render_commands(leak)))
         for leak in observed.leaks
     ]
-    described += [
-        (f"{render_pool_message(pool)} To delete it, run:", _render_pool_commands(pool, gke))
-        for pool in observed.pools
-    ]
+    for pool in observed.pools:
+        deletion = _render_pool_commands(pool, gke)
+        end = f"When that has ended, {'run:' if deletion else 'delete it.'}"
+        described.append((f"{render_pool_message(pool)} {end}", deletion))
     if observed.nodes:
         deletions = [f"kubectl delete node {n}" for n in filter(is_dns_subdomain, observed.nodes)]
         message = "No TPUNodeGroup has these Nodes. When their VMs are gone, delete them:"

@@ -156,5 +156,5 @@ def render_pool_message(name: str) -> str:
     """A node pool without its labels in words."""
     return (
         f"Node pool {name} has the name of a slice and not its labels: somebody has replaced them, and "
-        "nothing releases it. It stays until you delete it, and its VMs are billed."
+        "nothing releases it. It is billed until you delete it; its workload may still run on it."
     )

@@ -11,11 +11,11 @@ locals {
   alert_metrics = {
     leaked_slices = {
       name        = "${var.name_prefix}-leaked-slices"
-      description = "Slices on Compute Engine whose TPUNodeGroup is gone, as report_leaks finds them once an hour"
+      description = "Slices on Compute Engine whose TPUNodeGroup is gone, and node pools that have lost their labels, as report_leaks finds them once an hour"
       step        = "report_leaks"
       decisions   = "\"LeakedSlice\""
       label       = "slice"
-      meaning     = "The name of its resources"
+      meaning     = "The name of its resources, or of its node pool"
     }
     unseen_leaks = {
       name        = "${var.name_prefix}-unseen-leaks"
@@ -138,7 +138,7 @@ locals {
     leaked_slices = {
       title     = "a slice is leaked"
       severity  = "CRITICAL"
-      condition = "A slice without a TPUNodeGroup was found in two runs"
+      condition = "A slice that nothing deletes was found in two runs"
       filter = [
         "resource.type = \"cloud_run_revision\"",
         "metric.type = \"logging.googleapis.com/user/${local.alert_metrics.leaked_slices.name}\"",
@@ -150,7 +150,7 @@ locals {
       reducer  = "REDUCE_SUM"
       group_by = ["metric.labels.slice"]
       runbook  = "leaked-slices"
-      advice   = "Its TPUNodeGroup is gone, and its VMs are billed. `PUBSUB_PROJECT=${var.project_id} PROJECTS=${join(",", local.served_projects)} kubectl tng leaks` names all its remaining resources and the commands that delete them."
+      advice   = "Its VMs are billed, and nothing deletes them: its TPUNodeGroup is gone, or somebody has replaced the labels of its node pool, on which its workload may still run. `PUBSUB_PROJECT=${var.project_id} PROJECTS=${join(",", local.served_projects)} kubectl tng leaks` names all its remaining resources and the commands that delete them."
     }
 
     # A node pool has no status that could say since when it is idle, so two runs must find it.

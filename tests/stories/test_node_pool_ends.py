@@ -355,8 +355,8 @@ def test_a_pool_whose_labels_somebody_has_replaced_is_reported_as_leaked() -> No
             "ERROR",
             NAME,
             f"Node pool {NAME} has the name of a slice and not its labels: somebody has replaced "
-            "them, and nothing releases it. It stays until you delete it, and its VMs are billed. To "
-            "see the commands that delete them: kubectl tng leaks",
+            "them, and nothing releases it. It is billed until you delete it; its workload may still "
+            "run on it. To see the commands that delete them: kubectl tng leaks",
         )
     }
     assert len(lines) >= 2, "once an hour: the alert needs two"

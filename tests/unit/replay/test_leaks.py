@@ -123,7 +123,8 @@ def test_a_node_pool_without_its_labels_is_shown_with_the_command_that_deletes_i
     head, *commands = result.stdout.splitlines()
     assert head == (
         f"Node pool {pool} has the name of a slice and not its labels: somebody has replaced them, and "
-        "nothing releases it. It stays until you delete it, and its VMs are billed. To delete it, run:"
+        "nothing releases it. It is billed until you delete it; its workload may still run on it. When "
+        "that has ended, run:"
     )
     command = (
         f"gcloud container node-pools delete {pool} --cluster={GKE_CLUSTER} --location={GKE_REGION} "
@@ -137,7 +138,8 @@ def test_a_node_pool_of_an_unknown_cluster_or_with_a_wrong_name_has_no_command()
     gke = GkeSettings("p", "us-east5", "c")
     for name, settings in (("a-0123456789abcdef", None), ("a;id-0123456789abcdef", gke)):
         observed = ObservedLeaks((), 0, pools=(name,))
-        assert [commands for _, commands in describe_leaks(observed, settings)] == [[]]
+        ((message, commands),) = describe_leaks(observed, settings)
+        assert (message.rpartition("it. ")[2], commands) == ("When that has ended, delete it.", [])
 
 
 def test_a_cluster_without_leaks_is_reported(tool: Tool) -> None:

@@ -834,6 +834,11 @@ MESSAGES: dict[str, tuple[ObservedNodes, str, str]] = {
         "NodeLost",
         DELETED_MESSAGE,
     ),
+    "more VMs than hosts, because somebody has resized the MIG": (
+        on_resync(node(), instances={name: vm(name) for name in (A, B, C)}),
+        "AwaitingNodeJoin",
+        "Waiting for 1 of 2 nodes to join the cluster",
+    ),
     "an event about a deleted VM of a slice that was never complete": (
         observed(node(), trigger=ENDED, instances={B: None}),
         "NodeLost",

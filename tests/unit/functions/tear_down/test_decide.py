@@ -363,7 +363,7 @@ def test_a_repair_deletes_a_mig_that_lacks_vms(
         assert first_status(plan).resources[MIG].state is State.READY
 
 
-def test_a_repair_with_more_nodes_than_it_can_delete_at_once_continues_with_a_message() -> None:
+def test_the_nodes_that_a_repair_has_no_time_to_delete_are_left_to_a_message() -> None:
     plan = decide(ObservedRemains(REPAIRED, BEGUN, {MIG: None}, is_resync=True), NOW)
     assert plan.resume is not None
     assert (plan.resume.name, plan.resume.cause) == (REPAIRED.name, Cause.CONTINUED)
