@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Any
 from shared.base.documents import Document, read_mapping, read_text
 from shared.base.names import COMPLETION_INDEX, JOB_NAME, JOBSET_NAME
 from shared.base.pods import parse_count, read_count
-from shared.slices.kinds.kind import Entries, Members, UnitKind, find_template_change
+from shared.slices.kinds.kind import (
+    INDEXED,
+    Entries,
+    Members,
+    UnitKind,
+    find_template_change,
+    refuse_number,
+    refuse_without_index,
+)
 from shared.slices.units import Demand, Unit, UnservableError
 
 if TYPE_CHECKING:
@@ -52,11 +60,11 @@ class IndexedJob(UnitKind):
     def list_units(self, owner: Document, _workload: Document, entries: Entries) -> Members:
         spec = read_mapping(owner, "spec")
         entry = self.find_entry(entries, "main", read_mapping(spec, "template"))
-        hosts, is_indexed = entry.demand.hosts, spec.get("completionMode") == "Indexed"
-        if not is_indexed or hosts not in (1, entry.pods):
-            raise UnservableError(
-                f"the Job must be Indexed and, for a slice of {hosts} hosts, have as many Pods"
-            )
+        hosts, name = entry.demand.hosts, owner["metadata"]["name"]
+        if spec.get("completionMode") != INDEXED:
+            raise UnservableError(refuse_without_index(f"Job {name}"))
+        if hosts not in (1, entry.pods):
+            raise UnservableError(refuse_number(f"Job {name}", entry.pods, hosts))
         for index in range(entry.pods if hosts == 1 else 1):
             yield str(index) if hosts == 1 else "", entry, owner
 

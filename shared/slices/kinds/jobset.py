@@ -17,6 +17,7 @@ from shared.base.pods import find_controller, list_tpu_containers, parse_count, 
 from shared.base.slice_names import JOB_KEY_SELECTOR, job_key, slice_name
 from shared.ports.errors import CallError
 from shared.slices.kinds.kind import (
+    INDEXED,
     Claim,
     Entries,
     Found,
@@ -26,6 +27,7 @@ from shared.slices.kinds.kind import (
     add_opt_out,
     build_state,
     find_true,
+    refuse_number,
     refuse_without_index,
 )
 from shared.slices.units import Demand, Need, Unit, UnitState, UnservableError
@@ -218,9 +220,11 @@ class JobSetKind(UnitKind):
             template = read_mapping(read_mapping(job, "spec"), "template")
             entry = self.find_entry(entries, name, template)
             given = read_texts(read_mapping(job, "metadata"), "annotations")
-            hosts = entry.demand.hosts
-            if hosts != _count_pods(one):
-                raise UnservableError(f"the Job {name} must have as many Pods as hosts, {hosts}")
+            if read_mapping(job, "spec").get("completionMode", INDEXED) != INDEXED:
+                raise UnservableError(refuse_without_index(f"the Job {name}"))
+            if entry.demand.hosts != _count_pods(one):
+                text = refuse_number(f"the Job {name}", _count_pods(one), entry.demand.hosts)
+                raise UnservableError(text)
             for index in range(one.get("replicas", 1)):
                 member = f"{owner['metadata']['name']}-{name}-{index}"
                 yield member, entry, job if EXCLUSIVE_TOPOLOGY in given else owner

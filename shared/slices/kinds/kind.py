@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 TIE = "tpu-functions.dev/tie: enabled"
 """The label of the namespaces in which the webhook ``tie_pod`` ties Pods to their slices."""
+INDEXED = "Indexed"
+"""The completionMode of Jobs whose Pods have numbers."""
 FEW_NODES = 8
 """Up to so many Nodes, Pods are listed Node by Node. For hundreds of Nodes that would take too long."""
 QUEUE = "kueue.x-k8s.io/queue-name"
@@ -292,7 +294,15 @@ def add_opt_out(state: UnitState, templates: Iterable[Document] = ()) -> UnitSta
 
 def refuse_without_index(owner: str) -> str:
     """Why the Pods of an owner that do not have indexes get no slice."""
-    return f"{owner} is not Indexed: slices are created only for those with completionMode: Indexed"
+    return (
+        f"{owner} is not Indexed: slices are created only for those with completionMode: {INDEXED}"
+    )
+
+
+def refuse_number(owner: str, pods: int, hosts: int) -> str:
+    """Why an owner gets no slice that has another number of hosts than it has Pods."""
+    numbers = f"{count(pods, 'Pod')}, and a slice has {count(hosts, 'host')}"
+    return f"{owner} has {numbers}: they must be equal"
 
 
 def _read_owners(

@@ -111,11 +111,14 @@ def test_a_request_of_another_owner_than_a_workload_is_for_itself(kind: str) -> 
 
 TWO_JOBS = jobset(("a", 2, "4x4"), metadata={"annotations": None})
 DEPLOYMENT = objects.deployment()
+NOT_INDEXED = jobset_objects.small_jobset()
+NOT_INDEXED["spec"]["replicatedJobs"][0]["template"]["spec"]["completionMode"] = "NonIndexed"
 REFUSED: dict[str, tuple[dict[str, Any], Sets | None, type[Exception], str]] = {
     "Jobs of several hosts that could take each other's": (TWO_JOBS, None, InputError, "the JobSet has no annotation alpha.jobset.sigs.k8s.io/exclusive-topology"),
-    "a Job that is not Indexed": (objects.job(2, completionMode="NonIndexed"), None, UnservableError, "the Job must be Indexed and, for a slice of 1 hosts, have as many Pods"),
-    "a JobSet with too many Pods": (jobset_objects.small_jobset(hosts=2), None, UnservableError, "the Job workers must have as many Pods as hosts, 1"),
-    "too few Pods": (objects.job(2, "4x4"), None, UnservableError, "the Job must be Indexed and, for a slice of 4 hosts, have as many Pods"),
+    "a Job that is not Indexed": (objects.job(2, completionMode="NonIndexed"), None, UnservableError, "Job train is not Indexed: slices are created only for those with completionMode: Indexed"),
+    "a JobSet whose Jobs are not": (NOT_INDEXED, None, UnservableError, "the Job workers is not Indexed: slices are created only for those with completionMode: Indexed"),
+    "a JobSet with too many Pods": (jobset_objects.small_jobset(hosts=2), None, UnservableError, "the Job workers has 2 Pods, and a slice has 1 host: they must be equal"),
+    "too few Pods": (objects.job(2, "4x4"), None, UnservableError, "Job train has 2 Pods, and a slice has 4 hosts: they must be equal"),
     "a group of an unknown number": (LWS(4), None, UnservableError, "only groups of equal Pods, and without subgroups, get slices so"),
     "a Deployment": (DEPLOYMENT, {"main": (1, objects.template())}, UnservableError, "only JobSets, Indexed Jobs and LeaderWorkerSets get slices so"),
     "too many": (objects.job(201), None, UnservableError, "the Pods must ask for chips, and for at most 200 slices"),
