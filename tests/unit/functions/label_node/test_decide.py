@@ -201,6 +201,28 @@ def test_a_proved_node_gets_the_labels_and_taints_of_the_spec() -> None:
     ]
 
 
+RECENTLY = EARLIER + timedelta(seconds=1)
+CORRECTIONS: dict[str, tuple[str, str | None]] = {
+    "the first": ("", f"1 {render_time(NOW)}"),
+    "the fifth in ten minutes": (f"4 {render_time(RECENTLY)}", f"5 {render_time(RECENTLY)}"),
+    "not a sixth": (f"5 {render_time(RECENTLY)}", None),
+    "the first of the next ten minutes": (f"5 {render_time(EARLIER)}", f"1 {render_time(NOW)}"),
+    "the first after one with a clock that is ahead": (f"5 {render_time(NOW + timedelta(minutes=10))}", f"1 {render_time(NOW)}"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("note, then", CORRECTIONS.values(), ids=CORRECTIONS)
+def test_the_corrections_of_a_nodes_labels_are_counted_for_ten_minutes(
+    note: str, then: str | None
+) -> None:
+    wrong = node(labels={"cloud.google.com/gke-accelerator-count": "9"})
+    about = replace(wrong, corrections_note=note)
+    plan = decide(observed(about, instances={A: vm()}), NOW)
+    patches = [action.patch["metadata"] for action in flat(plan) if isinstance(action, PatchNode)]
+    key = "tpu-functions.dev/label-corrections"
+    assert [patch["annotations"][key] for patch in patches] == ([then] if then else [])
+
+
 def names_of(plan: Plan) -> list[str]:
     """Return the names of the Nodes on which the plan acts."""
     return [one.name for one in plan.each]

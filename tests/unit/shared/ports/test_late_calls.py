@@ -146,6 +146,13 @@ def test_a_second_rejected_token_raises_an_error_with_the_clouds_message(guarded
     assert len(guarded.simulator.calls.records) == 2
 
 
+def test_a_rejected_token_that_is_fetched_again_unchanged_is_not_sent_again(guarded: Cloud) -> None:
+    port = gce(GoogleCredentials(lambda: tokens("bad", "bad")), guarded.simulator, lambda: 30.0)
+    with pytest.raises(CallError, match="401"):
+        port.find_mig(PROJECT, ZONE, "slice")
+    assert len(guarded.simulator.calls.records) == 1
+
+
 def test_the_retry_after_a_401_is_not_sent_after_the_time_limit(guarded: Cloud) -> None:
     def fetch() -> str:
         guarded.clock.run_for(20)

@@ -104,6 +104,11 @@ LISTS: dict[str, tuple[Callable[[Cluster], Any], str, dict[str, str]]] = {
         "/api/v1/pods",
         {"limit": "500", "fieldSelector": "spec.nodeName=node"},
     ),
+    "Nodes with a label": (
+        lambda one: one.list_all_nodes("a=b"),
+        "/api/v1/nodes",
+        {"limit": "500", "labelSelector": "a=b"},
+    ),
     "Pods on any Node": (
         lambda one: one.list_bound_pods(),
         "/api/v1/pods",

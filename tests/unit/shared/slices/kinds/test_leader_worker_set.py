@@ -157,6 +157,10 @@ MIXED = (
     "its workerTemplate: they must be equal, because a group has one slice"
 )
 OTHER = {"nodeSelector": {TOPOLOGY: "2x2"}, "containers": [container()]}
+FASTER = {
+    "nodeSelector": {TOPOLOGY: "2x4", "cloud.google.com/gke-tpu-accelerator": "tpu-v6e-slice"},
+    "containers": [container()],
+}
 FOUND: dict[str, tuple[Any, Any, int | None, Need, int, str]] = {
     "a group": (pod(), serve(), None, Need.NEEDED, 2, ""),
     "a group whose leader has no chips": (
@@ -172,6 +176,9 @@ FOUND: dict[str, tuple[Any, Any, int | None, Need, int, str]] = {
     "another number of chips": (
         pod(), serve(leader={"nodeSelector": {TOPOLOGY: "2x4"}, "containers": [container(8)]}), None,
         Need.NEEDED, 2, MIXED,
+    ),
+    "another accelerator": (
+        pod(), serve(leader=FASTER), None, Need.NEEDED, 2, MIXED,
     ),
     "a group of a rolling update": (pod("serve-4"), serve(), 5, Need.NEEDED, 2, ""),
     "a group too many": (pod("serve-5"), serve(), 5, Need.NOT_NEEDED, 2, ""),
