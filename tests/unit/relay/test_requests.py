@@ -86,3 +86,9 @@ def test_a_request_that_has_ended_or_is_deleted_is_not_reported_any_more() -> No
         relay = Relay(provisioning_request())
         assert relay.change(REQUEST_KIND, "MODIFIED", end) == []
         assert relay.change("TPUNodeGroup", "DELETED", settled_group()) == []
+
+
+def test_a_request_learns_of_a_slice_that_was_deleted_and_created_again_in_an_outage() -> None:
+    relay = Relay(provisioning_request())
+    relay.causes()
+    assert relay.change("TPUNodeGroup", "MODIFIED", settled_group(uid="uid-2")) == ["Resync"]

@@ -678,6 +678,16 @@ def test_a_foreign_node_with_the_label_of_the_group_is_neither_pending_nor_count
     assert after.counts.running == 2
 
 
+def test_each_foreign_vm_gets_an_event_of_its_own() -> None:
+    foreign = {name: replace(vm(name), is_member=False, created=EARLIER) for name in (B, C)}
+    plan = decide(on_resync(node(), instances={A: vm(), **foreign}), NOW)
+    found = [one for one in flat(plan) if isinstance(one, Emit) and one.event.reason == "ForeignVM"]
+    assert {(one.event.key, one.event.is_warning, one.once) for one in found} == {
+        (B, True, True),
+        (C, True, True),
+    }
+
+
 def test_a_foreign_vm_is_not_counted_as_a_vm_of_the_slice() -> None:
     given = on_resync(node(), FOREIGN_NODE, instances={A: vm(), "foreign-node": FOREIGN_VM})
     plan = decide(given, NOW)

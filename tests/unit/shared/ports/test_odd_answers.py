@@ -193,6 +193,25 @@ def test_an_odd_answer_of_the_cluster_is_a_transient_error(
     assert "another server answers in its place" in raised.value.message
 
 
+@pytest.mark.parametrize(
+    "status, kind",
+    [(429, ErrorKind.RATE_LIMIT), (500, ErrorKind.TRANSIENT), (503, ErrorKind.TRANSIENT)],
+)
+@pytest.mark.parametrize("call", CLUSTER_CALLS.values(), ids=CLUSTER_CALLS)
+def test_a_busy_cluster_may_answer_with_a_text(
+    call: Callable[[Cluster], object],
+    status: int,
+    kind: ErrorKind,
+    cluster: tuple[Raw, Cluster],
+) -> None:
+    server, one = cluster
+    server.answer = (status, b"too many requests, please try again later")
+    with pytest.raises(CallError, match="please try again later") as raised:
+        call(one)
+    assert (raised.value.kind, raised.value.http) == (kind, status)
+    assert "another server" not in raised.value.message
+
+
 class RawPubSub:
     """A server over gRPC whose answer to Publish is these bytes."""
 
