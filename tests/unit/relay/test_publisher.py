@@ -51,12 +51,16 @@ async def test_a_message_is_published_to_the_topic_of_its_step_as_it_was_encoded
 async def test_a_missing_topic_fails_only_its_own_messages(monkeypatch: pytest.MonkeyPatch) -> None:
     pubsub = SmallPubSub(missing={"tf-label-node"})
     lost, other = a_publication(), a_publication("tear_down")
+    failed = "tpu_functions_relay_failed_messages_total"
+    before = [counted(failed, step) for step in ("label_node", "tear_down")]
     async with pubsub.serving() as port:
         monkeypatch.setenv("PUBSUB_EMULATOR_HOST", f"127.0.0.1:{port}")
         sender = a_publisher()
         assert await sender.publish([lost, other], "c") == [lost]
         await sender.close()
     assert pubsub.messages.get_nowait()[0].endswith("/tf-tear-down")
+    after = [counted(failed, step) for step in ("label_node", "tear_down")]
+    assert after == [before[0] + 1, before[1]]
 
 
 async def test_more_messages_than_one_call_allows_are_published_in_several_calls(

@@ -90,9 +90,15 @@ def test_a_request_that_no_kubelet_sends_has_a_violation(
     assert read_subject(raw) == Subject(node, violation)
 
 
-def test_data_after_the_request_in_its_block_is_a_violation() -> None:
-    der = base64.b64decode(b"".join(OWN.splitlines()[1:-1]))
-    body = base64.encodebytes(der + b"\0\0")
+PADDED = next(one for one in (pem(kubelets(f"{VM}{'a' * n}")) for n in range(3)) if b"=\n-" in one)
+LONGER: dict[str, bytes] = {
+    "bytes": base64.encodebytes(base64.b64decode(b"".join(OWN.splitlines()[1:-1])) + b"\0\0"),
+    "text after the padding": b"\n".join([*PADDED.splitlines()[1:-1], b"AAAA\n"]),
+}
+
+
+@pytest.mark.parametrize("body", LONGER.values(), ids=LONGER)
+def test_data_after_the_request_in_its_block_is_a_violation(body: bytes) -> None:
     longer = (
         b"-----BEGIN CERTIFICATE REQUEST-----\n" + body + b"-----END CERTIFICATE REQUEST-----\n"
     )

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from functions.release_slice import GIVEN_UP, is_retry_reported, recover, report_retry
+from functions.release_slice import is_retry_reported, recover, report_retry
 from functions.release_slice.decide import decide, is_report_due, is_superseded
 from functions.release_slice.observe import (
     ObservedAll,
@@ -395,11 +395,15 @@ def test_a_failed_action_is_followed_by_the_expected_recovery(
 def test_the_sweep_retries_a_deletion_that_is_not_reported_yet() -> None:
     """Ten minutes long, no Event is written; the message itself is not retried."""
     for now, events in ((NOW, 0), (NOW + timedelta(minutes=10), 1)):
-        answers = {"find_owner": None, "list_nodes_of_slice": [], "list_pods_on": []}
+        answers: dict[str, Any] = {
+            "find_owner": None,
+            "list_nodes_of_slice": [],
+            "list_pods_on": [],
+        }
         about, _ = reading_slices(SliceWork, TimeTrigger(now), answers)
         plan = report_retry(replace(about, now=now), action_error(DELETING, 503))
         assert plan is not None
-        assert (plan.outcome, len(plan.first)) == (GIVEN_UP, events)
+        assert (plan.outcome, len(plan.first)) == ("GivenUp", events)
 
 
 DELETION = LogEvent(

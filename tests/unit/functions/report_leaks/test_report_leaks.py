@@ -231,5 +231,19 @@ def test_a_leak_is_logged_as_an_error(capsys: pytest.CaptureFixture[str]) -> Non
     assert isinstance(leak, Leak)
 
 
+def test_a_leaked_node_pool_is_logged_by_the_name_that_the_alert_groups_by(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    plan = decide(ObservedLeaks((), 3, pools=("a-0123456789abcdef",)), NOW)
+    (action,) = plan.first
+    action.apply(work()[0])
+    line = json.loads(capsys.readouterr().out)
+    assert (line["decision"], line["severity"], line["slice"]) == (
+        "LeakedSlice",
+        "ERROR",
+        "a-0123456789abcdef",
+    )
+
+
 def test_a_run_without_a_leak_reports_nothing() -> None:
     assert decide(ObservedLeaks((), 5, (), 0), NOW).outcome == "NoLeaks"

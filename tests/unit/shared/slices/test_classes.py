@@ -75,6 +75,12 @@ def test_a_class_is_read(change: dict[str, Any], read: dict[str, Any]) -> None:
     assert {name: getattr(found, name) for name in read} == read
 
 
+def test_a_class_is_as_old_as_its_object() -> None:
+    metadata = {"name": "a", "creationTimestamp": "2026-11-20T09:00:00Z"}
+    assert parse({**slice_class(), "metadata": metadata}).created == NOW - 60 * MINUTE
+    assert parse(slice_class()).created < NOW - timedelta(days=365)
+
+
 def test_two_places_are_equal_if_one_refusal_concerns_both() -> None:
     (*_, flex) = parse(slice_class()).candidates
     assert flex.max_run == "7d"

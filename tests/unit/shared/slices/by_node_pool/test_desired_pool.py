@@ -863,6 +863,24 @@ def test_a_pool_has_the_place_of_its_candidate_and_the_properties_of_its_class(
     assert one.hash == build_pool(*leader(), SETTINGS).hash
 
 
+DISKS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "the defaults": ({}, {}),
+    "another type": ({"diskType": "hyperdisk-balanced"}, {"diskType": "hyperdisk-balanced"}),
+    "a key of its own": ({"bootDiskKmsKey": "key"}, {"bootDiskKmsKey": "key"}),
+    "confidential": ({"confidentialStorage": True}, {"enableConfidentialStorage": True}),
+    "not confidential": ({"confidentialStorage": False}, {}),
+}
+
+
+@pytest.mark.parametrize("given, expected", DISKS.values(), ids=DISKS)
+def test_a_pool_has_the_disks_of_its_class(given: dict[str, Any], expected: dict[str, Any]) -> None:
+    change: dict[str, Any] = {"template": None, "nodePool": {**NODE_POOL, **given}}
+    of = parse(slice_class(isDefault=True, candidates=POOL_PLACES[:1], **change))
+    config = build_pool(*leader(), SETTINGS, of).body["config"]
+    keys = ("diskType", "bootDiskKmsKey", "enableConfidentialStorage")
+    assert {key: config[key] for key in keys if key in config} == expected
+
+
 def test_a_spot_candidate_is_left_out_for_a_pod_that_does_not_tolerate_it() -> None:
     both = of_class({"zone": "us-east5-b", "provisioningModel": "SPOT"}, {"zone": "us-east5-c"})
     assert build_pool(*leader(), SETTINGS, both).place == Place("us-east5-c")
