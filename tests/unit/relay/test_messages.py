@@ -265,6 +265,14 @@ def test_only_the_newest_nodes_of_unknown_groups_are_cached() -> None:
     assert names == [raw["metadata"]["name"] for raw in strays[5:]]
 
 
+def test_the_nodes_of_a_group_are_of_an_unknown_one_when_it_is_deleted() -> None:
+    nodes = [node(f"{RESOURCE_NAME}-{index:04}") for index in range(MAX_STRAYS + 5)]
+    outbox = settled_outbox([settled_group()], nodes)
+    assert len(outbox.cache.nodes) == MAX_STRAYS + 5
+    outbox.changed("TPUNodeGroup", "DELETED", settled_group(), START)
+    assert len(outbox.cache.nodes) == MAX_STRAYS
+
+
 def test_foreign_nodes_are_not_cached() -> None:
     outbox = settled_outbox([settled_group(0)], [foreign_node(f"n-{i}") for i in range(100)])
     assert len(outbox.cache.nodes) == 0

@@ -201,7 +201,19 @@ def test_a_proved_node_gets_the_labels_and_taints_of_the_spec() -> None:
     ]
 
 
+TEMPLATE = "projects/my-gcp-project/global/instanceTemplates/t"
 RECENTLY = EARLIER + timedelta(seconds=1)
+
+
+@pytest.mark.parametrize("chips, is_ready", [(8, True), (1, True), (0, False)])
+def test_nodes_of_an_unknown_machine_count_if_they_offer_any_chips(
+    chips: int, is_ready: bool
+) -> None:
+    own = {"instanceConfig": None, "bootstrapKubernetes": None, "instanceTemplateURI": TEMPLATE}
+    given = on_resync(node(chips=chips), instances={A: vm()}, about=group(change=own))
+    assert set(given.ready) == ({A} if is_ready else set())
+
+
 CORRECTIONS: dict[str, tuple[str, str | None]] = {
     "the first": ("", f"1 {render_time(NOW)}"),
     "the fifth in ten minutes": (f"4 {render_time(RECENTLY)}", f"5 {render_time(RECENTLY)}"),

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from shared.base.fields import Violation
 from shared.base.names import POOL_LABEL
 from shared.base.slice_names import JOB_LABEL, job_key
-from shared.base.timestamps import parse_duration_s
 from shared.node_groups import node_group
 from shared.node_groups.node_group import (
     InstanceConfig,
@@ -212,14 +211,6 @@ def test_the_names_of_tpu_operators_objects_end_in_eight_digits_of_the_uids_hash
         "instancetemplates": f"my-slice-template-{digest}",
         "managedinstancegroups": f"my-slice-mig-{digest}",
     }
-
-
-@pytest.mark.parametrize(
-    "text, seconds",
-    [("90s", 90), ("30m", 1800), ("168h", 604800), ("7d", 604800), ("1w", None), ("", None)],
-)
-def test_a_duration_is_parsed_as_seconds_or_none(text: str, seconds: int | None) -> None:
-    assert parse_duration_s(text) == seconds
 
 
 @pytest.mark.parametrize(
