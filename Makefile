@@ -64,7 +64,7 @@ local: $(LOCAL) ## Run the whole system on this machine until Ctrl-C; ARGS="--di
 simulate: $(LOCAL) ## Rehearse a manifest and its failures on a virtual clock: ARGS="-f FILE --faults SCRIPT"
 	@$(BIN)/python -m local.simulate $(ARGS)
 
-test: $(STAMP) ## Run the tests (a quarter of an hour on two cores)
+test: $(STAMP) ## Run the tests (half an hour on two cores)
 	@$(BIN)/python -m pytest -q -n 2 --dist loadgroup -m "not slow and not real" tests
 
 test-local: $(STAMP) ## Run the tests of the stand-ins in local/, of make demo and make local

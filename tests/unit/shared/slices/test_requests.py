@@ -87,6 +87,17 @@ def test_the_pod_of_a_jobset_later_has_the_slice_that_was_made_for_the_request()
     assert later.chips == demand.chips
 
 
+def test_of_the_owners_annotations_only_its_exclusive_topology_counts() -> None:
+    """The others are not those of its Pods."""
+    others = {"tpu-functions.dev/slice-class": "v5e"}
+    owner = jobset_objects.jobset(metadata={"annotations": others})
+    ((_, demand),) = units(owner, pod_sets(owner)).items()
+    given = owner["metadata"]["annotations"]
+    topology = "alpha.jobset.sigs.k8s.io/exclusive-topology"
+    assert demand.annotations[topology] == given[topology]
+    assert demand.annotations["tpu-functions.dev/slice-class"] == "v6e"
+
+
 def test_a_podset_has_its_own_template_also_if_its_name_ends_that_of_another() -> None:
     owner = jobset(("spare-a", 1, "4x4"), ("a", 1, "4x4"))
     sets = pod_sets(owner)
