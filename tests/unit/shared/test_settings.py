@@ -261,6 +261,11 @@ INVALID: dict[str, tuple[dict[str, str], str]] = {
         "JOBSET_PROVIDER='eks' is wrong: it must be gke or tpu-node-group, or empty: no slices "
         "are created then",
     ),
+    "minutes of two years": (
+        MINIMAL | {"JOBSET_SUSPENDED_RELEASE_MINUTES": "1000000"},
+        "JOBSET_SUSPENDED_RELEASE_MINUTES='1000000' is wrong: it must be a whole number of minutes, or "
+        "0 for never",
+    ),
     "a fraction of a minute": (
         MINIMAL | {"JOBSET_SUSPENDED_RELEASE_MINUTES": "0.5"},
         "JOBSET_SUSPENDED_RELEASE_MINUTES='0.5' is wrong: it must be a whole number of minutes, or 0 "

@@ -352,6 +352,18 @@ def test_the_condition_of_the_mig_follows_from_its_state(
     assert (condition.is_true, condition.reason) == (is_ready, reason)
 
 
+def test_a_mig_that_is_being_deleted_is_said_to_be_created_again() -> None:
+    entry = replace(ready(MIG), state=State.DELETING)
+    known = Status(resources=resources(**POLICY_AND_TEMPLATE_READY, **{MIG: entry}))
+    given = observed(known=known, found={MIG: instance_group()})
+    condition = outcome_status(decide(given, NOW)).conditions[Type.MIG_READY]
+    assert (condition.is_true, condition.reason, condition.message) == (
+        False,
+        Reason.PROVISIONING,
+        f"The managed instance group {RESOURCE} is being deleted, and is created again",
+    )
+
+
 TEMPLATES: dict[str, tuple[dict[str, Any], str | None]] = {
     "is valid": ({}, None),
     "names its machine type by a URL": ({"machine_type": "https://x/zones/us-central1-c/machineTypes/tpu7x-standard-4t"}, None),

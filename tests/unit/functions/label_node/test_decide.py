@@ -597,6 +597,23 @@ def test_twenty_nodes_of_a_large_slice_with_the_same_defect_get_an_event(is_name
     assert (len(events), all(event.once for event in events)) == (20, True)
 
 
+DEFECTS: dict[str, Node] = {
+    "MissingProviderID": node(proved=False, provider_id=""),
+    "VmIdCorrected": node(labels={"node-restriction.kubernetes.io/tpu-functions-vm-id": "43"}),
+    "LabelsContested": replace(node(), corrections_note=f"4 {render_time(NOW)}"),
+}
+
+
+@pytest.mark.parametrize("reason", DEFECTS)
+def test_a_defect_of_a_node_is_a_warning_that_is_written_once(reason: str) -> None:
+    about = DEFECTS[reason]
+    plan = decide(observed(about, instances={A: vm()}), NOW)
+    found = [one for one in flat(plan) if isinstance(one, Emit) and one.about is not None]
+    assert [(one.event.reason, one.event.is_warning, one.once) for one in found] == [
+        (reason, True, True)
+    ]
+
+
 def test_the_join_of_the_last_node_triggers_the_other_steps() -> None:
     known = replace(RESOURCES_READY, conditions={})
     plan = decide(observed(node(), node(B), known=known, mig=INTERCONNECT_ACTIVE), NOW)

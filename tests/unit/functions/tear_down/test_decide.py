@@ -293,6 +293,13 @@ def test_a_resync_leaves_the_finalizer_to_an_invocation_that_deletes_nodes(
     assert ("RemoveFinalizer" in list_actions(plan)) is (outcome == "Done")
 
 
+def test_the_nodes_of_vms_that_were_not_read_are_awaited_with_a_status() -> None:
+    entries = dict.fromkeys((MIG, POLICY, TEMPLATE), replace(GONE, since=NOW))
+    plan = decide(replace(observed_remains(entries), has_unread_vms=True), NOW)
+    assert (plan.outcome, list_actions(plan)) == ("AwaitingNodes", ["WriteStatus"])
+    assert plan.resume is not None
+
+
 @pytest.mark.conformance("del-byo-template-kept")
 def test_a_template_of_the_user_is_not_deleted() -> None:
     change = {

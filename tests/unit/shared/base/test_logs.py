@@ -38,6 +38,7 @@ def test_every_line_of_a_daemon_is_json_with_a_severity(capsys: pytest.CaptureFi
     begun, library, crashed = map(json.loads, written.out.splitlines())
     assert (begun["severity"], begun["message"], begun["count"]) == ("INFO", "begun", 5)
     assert (library["severity"], library["message"]) == ("WARNING", "look at this")
+    assert library.keys() == begun.keys() - {"count"}
     assert (crashed["severity"], crashed["message"]) == ("CRITICAL", "crashed")
     assert "ValueError: no" in crashed["exception"]
     assert written.err == ""

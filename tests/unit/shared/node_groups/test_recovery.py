@@ -31,6 +31,7 @@ from shared.node_groups.status import (
     Pending,
     Repairs,
     Resource,
+    ResourceError,
     State,
     Status,
     Type,
@@ -210,6 +211,17 @@ def test_the_message_of_a_loss_says_that_a_repair_waits_for_compute_engine() -> 
     )
     assert describe_recovery(about, lost("STANDARD"), Reason.NODE_LOST) == (
         f"{TOGETHER} tpu-functions deletes its VMs as soon as Compute Engine has ended its changes, {again}"
+    )
+
+
+def test_a_mig_that_a_repair_cannot_delete_is_reported_with_the_clouds_error() -> None:
+    begun = begin_repair(lost("SPOT"), NOW)
+    error = ResourceError(Reason.PERMISSION_DENIED, "forbidden", "Required 'x' permission", NOW)
+    mig = replace(begun.resources[MIG], error=error)
+    failed = find_readiness(group(), replace(begun, resources={**begun.resources, MIG: mig}))
+    assert failed.reason == Reason.PERMISSION_DENIED
+    assert failed.message.startswith(
+        f"The managed instance group {RESOURCE} cannot be deleted: Required 'x' permission. "
     )
 
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from shared.base.reasons import Reason, find_advice
 from shared.frame.plan import StaleObservation
+from shared.slices.actions import UpdateClass
 from shared.slices.candidates import (
     MAX_MESSAGE,
     MAX_REFUSALS,
@@ -325,3 +326,11 @@ def test_one_slice_alone_asks_a_candidate_that_has_refused(seed: int) -> None:
         race.now += REMEMBERED_FOR
     assert all(one.has_vms for one in race.slices.values())
     assert set(race.slices) == set("abcde")
+
+
+def test_the_change_of_a_class_is_described_with_its_candidates() -> None:
+    of = SliceClass("v6e")
+    changes = (ClaimCandidate(TOP, SHAPE, ME, GIVE_UP), Forget(FLEX, SHAPE, ME))
+    assert UpdateClass(of, changes).describe() == (
+        "update what the status of TPUSliceClass v6e has about us-a/STANDARD, us-b/FLEX_START"
+    )

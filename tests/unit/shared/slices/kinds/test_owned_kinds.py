@@ -353,6 +353,7 @@ def test_a_pod_that_waits_is_needed_by_its_owner_or_not(
     claim = next(made for one in KINDS if (made := one.claim(demand)))
     found = claim.kind.find(fake(raw, **owners), demand)
     assert (found.state.need, found.hosts, found.violation) == (need, hosts, violation)
+    assert found.state.owner is not None or need is Need.OWNER_GONE
     is_assigned = claim.kind.is_assigned and need in (Need.NEEDED, Need.OPTED_OUT) and not violation
     assert [one.uid for one in found.pods] == ([demand.uid] if is_assigned else [])
 
