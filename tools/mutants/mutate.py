@@ -217,7 +217,7 @@ def _is_excluded(node: ast.AST) -> bool:
         case ast.Raise(exc=exc):
             return exc is not None and "NotImplementedError" in ast.unparse(exc)
         case ast.Call(func=ast.Attribute(attr=attr, value=value)):
-            return attr in _LOG_METHODS and "log" in ast.unparse(value)
+            return attr in _LOG_METHODS and "log" in ast.unparse(value).lower()
         case ast.Subscript(slice=ast.Tuple()):  # types
             return True
         case ast.Expr(value=call):
@@ -261,13 +261,14 @@ class _Changes:
             case ast.Dict(keys=keys, values=values) if None not in keys:
                 entries = zip(keys, values, strict=True)
                 yield from self._drop(node, [(key, value) for key, value in entries if key])
-            case ast.Call(args=arguments, keywords=keywords):
+            case ast.Call(func=called, args=arguments, keywords=keywords):
                 places: list[_Place] = [*arguments, *keywords]
                 if all(keyword.arg for keyword in keywords):
                     yield from self._drop(
                         node, [(place, place) for place in places], len(arguments)
                     )
-                for first, second in pairwise(arguments):
+                is_commutative = isinstance(called, ast.Name) and called.id in ("min", "max")
+                for first, second in () if is_commutative else pairwise(arguments):
                     swapped = self.source.swapped(node, first, second)
                     if (
                         swapped
