@@ -97,8 +97,10 @@ def observe(work: Work, *, with_use: bool = True) -> ObservedLeaks:
     nodes: tuple[str, ...] = ()
     own: list[TpuNode] = []
     with best_effort("Nodes"):
-        every = _keep_tpu_nodes(work.cluster.list_all_nodes(), own)
+        read: list[TpuNode] = []
+        every = _keep_tpu_nodes(work.cluster.list_all_nodes(), read)
         nodes = find_nodes_without_group(every, groups, work.now)
+        own = read  # a part of the list would show slices as idle whose other Nodes are used
     pools = find_pools_without_labels(own, work.now)
     found_slices = find_slices(own, groups, cluster, work.now) if with_use else ()
     slices = {one.name: one for one in found_slices}
@@ -112,12 +114,12 @@ def observe(work: Work, *, with_use: bool = True) -> ObservedLeaks:
 
 
 def _keep_tpu_nodes(
-    every: Iterable[Mapping[str, Any]], own: list[TpuNode]
+    every: Iterable[Mapping[str, Any]], kept: list[TpuNode]
 ) -> Iterator[Mapping[str, Any]]:
-    """The same Nodes. What matters of those of slices is kept in ``own``."""
+    """The same Nodes. What matters of those of slices is kept in ``kept``."""
     for raw in every:
         if (node := read_tpu_node(raw)) is not None:
-            own.append(node)
+            kept.append(node)
         yield raw
 
 

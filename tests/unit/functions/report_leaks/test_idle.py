@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any, cast
@@ -195,6 +196,27 @@ def test_the_nodes_of_a_slice_are_read_until_one_is_used(
     assert [one.is_used for one in observed.slices] == [is_used]
     assert (asked, observed.unseen) == (read, unseen)
     assert observe(leaks.work(**given)[0], with_use=False).slices == ()
+
+
+def test_a_list_of_nodes_that_ends_early_shows_neither_an_idle_slice_nor_a_leaked_pool() -> None:
+    """The Nodes that prove the contrary may be on the next page."""
+    error = CallError("list nodes", 503, "ServiceUnavailable", "shutting down")
+    pool = tpu_node("n")
+    pool["metadata"]["labels"] = {POOL_LABEL: POOL_LABELS[POOL_LABEL]}
+    pool["status"] = {"capacity": {"google.com/tpu": "4"}}
+
+    def list_all_nodes() -> Iterator[dict[str, Any]]:
+        yield from (pool, tpu_node("a"))
+        raise error
+
+    given: dict[str, Any] = {
+        "list_named": ([], ()),
+        "list_groups": [raw(labels={RESOURCE_NAME_LABEL: RESOURCE})],
+        "list_pods_on": [],
+    }
+    observed = observe(leaks.work(**given, list_all_nodes=list_all_nodes)[0])
+    assert (observed.slices, observed.pools) == ((), ())
+    assert (observed.failures, observed.unseen) == ((error,), ("Nodes",))
 
 
 LARGE = [f"{number:04}" for number in range(2_304)]
