@@ -6,11 +6,13 @@ from __future__ import annotations
 import asyncio
 import json
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 import structlog
 from google.auth.credentials import AnonymousCredentials
+from google.oauth2.credentials import Credentials
 from prometheus_client import REGISTRY
 
 from relay import publisher
@@ -159,6 +161,19 @@ def test_published_messages_and_their_reaction_time_are_counted(
     asyncio.run(scenario())
     assert counted(total, "tear_down") - before[0] == 2
     assert counted(reaction, "tear_down") - before[1] == pytest.approx(0.6)
+
+
+def test_the_credentials_are_those_of_the_environment(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    user = {"type": "authorized_user", "client_id": "i", "client_secret": "s", "refresh_token": "r"}
+    path = tmp_path / "key.json"
+    path.write_text(json.dumps(user))
+    monkeypatch.delenv("PUBSUB_EMULATOR_HOST", raising=False)
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(path))
+    found = find_credentials()
+    assert isinstance(found, Credentials)
+    assert found.client_id == "i"
 
 
 def test_missing_credentials_raise_an_error_with_googles_reason(
