@@ -102,7 +102,7 @@ def read_minutes(
     """A time in whole minutes; ``None`` for 0, which means never."""
     if not variables.get(name):
         return default
-    meaning = "a whole number of minutes, or 0 for never"
+    meaning = "a whole number of minutes of at most six digits, or 0 for never"
     return timedelta(minutes=read_number(variables, name, 0, range(10**6), meaning)) or None
 
 

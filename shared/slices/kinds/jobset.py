@@ -220,11 +220,12 @@ class JobSetKind(UnitKind):
             template = read_mapping(read_mapping(job, "spec"), "template")
             entry = self.find_entry(entries, name, template)
             given = read_texts(read_mapping(job, "metadata"), "annotations")
-            if read_mapping(job, "spec").get("completionMode", INDEXED) != INDEXED:
-                raise UnservableError(refuse_without_index(f"the Job {name}"))
-            if entry.demand.hosts != _count_pods(one):
-                text = refuse_number(f"the Job {name}", _count_pods(one), entry.demand.hosts)
-                raise UnservableError(text)
+            shown, hosts, pods = f"replicatedJob {name}", entry.demand.hosts, _count_pods(one)
+            mode = read_mapping(job, "spec").get("completionMode", INDEXED)
+            if hosts > 1 and mode != INDEXED:  # the Pods could not be told which worker they are
+                raise UnservableError(refuse_without_index(shown))
+            if hosts != pods:
+                raise UnservableError(refuse_number(shown, pods, hosts))
             for index in range(one.get("replicas", 1)):
                 member = f"{owner['metadata']['name']}-{name}-{index}"
                 yield member, entry, job if EXCLUSIVE_TOPOLOGY in given else owner

@@ -263,13 +263,13 @@ INVALID: dict[str, tuple[dict[str, str], str]] = {
     ),
     "minutes of two years": (
         MINIMAL | {"JOBSET_SUSPENDED_RELEASE_MINUTES": "1000000"},
-        "JOBSET_SUSPENDED_RELEASE_MINUTES='1000000' is wrong: it must be a whole number of minutes, or "
-        "0 for never",
+        "JOBSET_SUSPENDED_RELEASE_MINUTES='1000000' is wrong: it must be a whole number of minutes of "
+        "at most six digits, or 0 for never",
     ),
     "a fraction of a minute": (
         MINIMAL | {"JOBSET_SUSPENDED_RELEASE_MINUTES": "0.5"},
-        "JOBSET_SUSPENDED_RELEASE_MINUTES='0.5' is wrong: it must be a whole number of minutes, or 0 "
-        "for never",
+        "JOBSET_SUSPENDED_RELEASE_MINUTES='0.5' is wrong: it must be a whole number of minutes of "
+        "at most six digits, or 0 for never",
     ),
 }
 

@@ -56,7 +56,7 @@ ROWS: dict[str, Row] = {
     "a clock that is behind": ({"usage": usage(1, "a")}, [one("a", -1)], {"usage": usage(1), "waits": waits("0s", "0s", 0)}),
     "the last twenty": ({"usage": usage(1, "a"), "waits": waits("1m", "5m", 1, *TWENTY[:19])}, [one("a", 4000 / 60)], {"usage": usage(1), "waits": waits("1m", "5m", *TWENTY)}),
     "two hours": ({"usage": usage(1, "a")}, [one("a", 120)], {"usage": usage(1), "waits": waits("2h", "2h", 7200)}),
-    "less": ({"usage": usage(1, "a")}, [one("a", 119)], {"usage": usage(1), "waits": waits("119m", "119m", 7140)}),
+    "a minute less than two hours": ({"usage": usage(1, "a")}, [one("a", 119)], {"usage": usage(1), "waits": waits("119m", "119m", 7140)}),
     "hours": ({"usage": usage(1, "a")}, [one("a", 121)], {"usage": usage(1), "waits": waits("2h", "2h", 7260)}),
     "of another class": ({"usage": usage(0)}, [replace(one("a"), class_name="v5e"), replace(one("a"), class_name="")], {}),
     "refusals are kept": ({"usage": usage(1), "refusals": [{"candidate": "a"}]}, [], {"usage": usage(0), "refusals": [{"candidate": "a"}]}),

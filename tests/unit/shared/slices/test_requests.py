@@ -48,11 +48,14 @@ def jobset(*jobs: tuple[str, int, str], **change: Any) -> dict[str, Any]:
 
 SURPLUS = jobset(("a", 1, "4x4"))
 SURPLUS["spec"]["replicatedJobs"][0]["template"]["spec"] |= {"parallelism": 8, "completions": 4}
+ONE_HOST = jobset_objects.small_jobset()
+ONE_HOST["spec"]["replicatedJobs"][0]["template"]["spec"]["completionMode"] = "NonIndexed"
 LWS = objects.leader_worker_set
 CPU_LEADER = LWS(5, has_leader=False)
 CASES: dict[str, tuple[dict[str, Any], dict[str, Any], list[str]]] = {
     "the Jobs of a JobSet": (jobset(("a", 2, "4x4"), ("b", 1, "2x4")), {}, ["train-a-0", "train-a-1", "train-b-0"]),
     "a Job with fewer completions than may run at once": (SURPLUS, {}, ["train-a-0"]),
+    "the Jobs of one host of a JobSet, which need no index": (ONE_HOST, {}, ["train-workers-0"]),
     "an Indexed Job of one slice": (objects.job(4, "4x4"), {}, [""]),
     "the indexes of a Job": (objects.job(3), {}, ["0", "1", "2"]),
     "a group": (LWS(4), GROUP, ["3"]),
@@ -122,13 +125,13 @@ def test_a_request_of_another_owner_than_a_workload_is_for_itself(kind: str) -> 
 
 TWO_JOBS = jobset(("a", 2, "4x4"), metadata={"annotations": None})
 DEPLOYMENT = objects.deployment()
-NOT_INDEXED = jobset_objects.small_jobset()
+NOT_INDEXED = jobset(("a", 1, "4x4"))
 NOT_INDEXED["spec"]["replicatedJobs"][0]["template"]["spec"]["completionMode"] = "NonIndexed"
 REFUSED: dict[str, tuple[dict[str, Any], Sets | None, type[Exception], str]] = {
     "Jobs of several hosts that could take each other's": (TWO_JOBS, None, InputError, "the JobSet has no annotation alpha.jobset.sigs.k8s.io/exclusive-topology"),
     "a Job that is not Indexed": (objects.job(2, completionMode="NonIndexed"), None, UnservableError, "Job train is not Indexed: slices are created only for those with completionMode: Indexed"),
-    "a JobSet whose Jobs are not": (NOT_INDEXED, None, UnservableError, "the Job workers is not Indexed: slices are created only for those with completionMode: Indexed"),
-    "a JobSet with too many Pods": (jobset_objects.small_jobset(hosts=2), None, UnservableError, "the Job workers has 2 Pods, and a slice has 1 host: they must be equal"),
+    "a JobSet of several hosts whose Jobs are not": (NOT_INDEXED, None, UnservableError, "replicatedJob a is not Indexed: slices are created only for those with completionMode: Indexed"),
+    "a JobSet with too many Pods": (jobset_objects.small_jobset(hosts=2), None, UnservableError, "replicatedJob workers has 2 Pods, and a slice has 1 host: they must be equal"),
     "too few Pods": (objects.job(2, "4x4"), None, UnservableError, "Job train has 2 Pods, and a slice has 4 hosts: they must be equal"),
     "a group of an unknown number": (LWS(4), None, UnservableError, "only groups of equal Pods, and without subgroups, get slices so"),
     "a Deployment": (DEPLOYMENT, {"main": (1, objects.template())}, UnservableError, "only JobSets, Indexed Jobs and LeaderWorkerSets get slices so"),
