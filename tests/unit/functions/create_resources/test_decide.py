@@ -352,6 +352,17 @@ def test_the_condition_of_the_mig_follows_from_its_state(
     assert (condition.is_true, condition.reason) == (is_ready, reason)
 
 
+def test_a_resource_whose_insert_runs_is_said_to_be_created() -> None:
+    known = Status(resources=resources(**{POLICY: creating(operation="op")}))
+    given = observed(known=known, operations={POLICY: Operation("op", False)})
+    condition = outcome_status(decide(given, NOW)).conditions[Type.POLICY_READY]
+    assert (condition.is_true, condition.reason, condition.message) == (
+        False,
+        Reason.PROVISIONING,
+        f"Compute Engine is creating the workload policy {RESOURCE}",
+    )
+
+
 def test_a_mig_that_is_being_deleted_is_said_to_be_created_again() -> None:
     entry = replace(ready(MIG), state=State.DELETING)
     known = Status(resources=resources(**POLICY_AND_TEMPLATE_READY, **{MIG: entry}))

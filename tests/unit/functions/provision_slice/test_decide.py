@@ -453,6 +453,15 @@ def test_a_failed_action_is_followed_by_the_expected_recovery(
     assert recover(cast("SliceWork", work), error) == expected
 
 
+def test_a_request_whose_reads_are_refused_is_told_once() -> None:
+    error = CallError("GET /x", 403, "Forbidden", "no")
+    work = SimpleNamespace(observed=None, provider=POOLS, now=NOW, request=object())
+    event = Event("NodePoolCreationFailed", str(error), is_warning=True)
+    assert recover(cast("SliceWork", work), error) == Plan(
+        Reason.PERMISSION_DENIED, first=(Emit(event, once=True),), note=str(error)
+    )
+
+
 NO_VMS = SliceActionError(
     CreateSlice(OFFERED),
     CallError("POST /x", 429, "rateLimitExceeded", "insufficient reserved capacity"),

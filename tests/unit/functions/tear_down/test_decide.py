@@ -12,6 +12,7 @@ from functions.tear_down import recover
 from functions.tear_down.actions import DeleteResources
 from functions.tear_down.decide import decide
 from functions.tear_down.observe import ObservedBeginning, ObservedRemains, UnreadableRemains
+from shared.base.names import VM_ID_LABEL
 from shared.base.reasons import Reason
 from shared.frame.plan import Plan
 from shared.node_groups import recovery
@@ -413,6 +414,15 @@ def test_a_deletion_begins_with_the_status_and_the_nodes() -> None:
     assert ready.message == "Waiting for ManagedInstanceGroup to be deleted"
     assert after.resources[MIG] == Resource(RESOURCE, State.DELETING, NOW, "uri")
     assert after.counts.joined == 2
+
+
+def test_a_node_without_the_proof_gets_it_and_is_cordoned() -> None:
+    given = observed_remains(
+        found={MIG: OWN_MIG}, nodes=(node(proved=False),), instances=(instance(),)
+    )
+    (patch,) = (one for one in flat(decide(given, NOW)) if isinstance(one, PatchNode))
+    assert patch.patch["spec"] == {"unschedulable": True}
+    assert patch.patch["metadata"]["labels"][VM_ID_LABEL] == instance().id
 
 
 def test_the_error_of_the_creation_is_removed_when_the_deletion_begins() -> None:
