@@ -108,7 +108,7 @@ class WorkloadDemo(Demo):
         self._supervisor, self._client = supervisor, client
         is_gke = supervisor.setup.slices == GKE and self._short == "jobset"
         example = EXAMPLES / (GKE_JOBSET if is_gke else self._workload.example)
-        self._manifest = label_workload(yaml.safe_load(example.read_text()))
+        self._manifest = label_workload(next(yaml.safe_load_all(example.read_text())))
         self.spec: dict[str, Any] = self._manifest["spec"]
         self._name = self._manifest["metadata"]["name"]
         self._shown = f"{self._workload.kind} {self._name}"

@@ -287,8 +287,8 @@ async def test_a_preempted_jobset_releases_its_slice_for_the_other_and_gets_one_
 
 
 def read(file: str) -> Document:
-    """An example of one object, in the queue."""
-    found = label_workload(yaml.safe_load((ROOT / "examples" / file).read_text()))
+    """The workload of an example, in the queue."""
+    found = label_workload(next(yaml.safe_load_all((ROOT / "examples" / file).read_text())))
     found["metadata"]["labels"][f"{LABEL}/queue-name"] = QUEUE
     return found
 

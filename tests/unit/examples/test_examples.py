@@ -18,6 +18,8 @@ from local.cluster.manifests import (
 from local.kube import ADMIN, KubeApi
 from local.run.supervisor import TPU_NODE_GROUP
 from shared.slices.units import read_demand
+from webhook.inject_env import InjectionSettings, inject
+from webhook.tpu_env.admission import AdmissionRequest
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 PATHS = sorted(EXAMPLES.rglob("*.yaml"))
@@ -56,10 +58,26 @@ def test_each_example_is_accepted_with_every_field(cluster: KubeApi, path: Path)
 def test_as_many_pods_share_a_slice_of_an_example_as_it_has_hosts(
     name: str, path: tuple[str, ...], pods: int
 ) -> None:
-    spec = yaml.safe_load((EXAMPLES / f"{name}.yaml").read_text())["spec"]
+    spec = next(yaml.safe_load_all((EXAMPLES / f"{name}.yaml").read_text()))["spec"]
     size = spec.get("leaderWorkerTemplate", {}).get("size", 1)
     assert pods in (size, spec.get("completions"))
     for key in path:
         spec = spec[key]
     demand = read_demand(spec)
     assert (demand.chips, demand.hosts) == (4, pods)
+
+
+@pytest.mark.parametrize("name", ["indexed-job-v6e-2x4", "workload/job"])
+def test_the_pods_of_a_job_on_several_hosts_are_told_of_each_other(name: str) -> None:
+    found = yaml.safe_load_all((EXAMPLES / f"{name}.yaml").read_text())
+    by_kind = {one["kind"]: one for one in found}
+    job, service = by_kind["Job"], by_kind["Service"]
+    assert job["spec"]["template"]["spec"]["subdomain"] == service["metadata"]["name"]
+    assert service["spec"]["selector"] == {"job-name": job["metadata"]["name"]}
+    assert job["metadata"]["labels"] == {"tpu-functions.dev/inject": "enabled"}
+    request = AdmissionRequest(
+        uid="", operation="CREATE", target=job, old={}, namespace="default", sub_resource=""
+    )
+    answer = inject(request, InjectionSettings(False), is_namespace_marked=False)
+    assert answer.warnings == ()
+    assert "TPU_WORKER_HOSTNAMES" in str(answer.patch)
