@@ -49,7 +49,8 @@ def observe(work: SliceWork) -> Observed:
     if isinstance(work.trigger, LogTrigger):
         return _observe_operation(work, work.trigger.event)
     provider = work.provider
-    pods = work.cluster.list_pending_pods(with_all=quotas.lists_all(work.cluster))
+    listed = work.cluster.list_pending_pods(with_all=quotas.lists_all(work.cluster))
+    pods = [pod for pod in listed if read_demand(pod).chips]  # thousands of others may wait
     found = waiting.find_all(pods)
     leaders = [
         one for one in found if one.claim.is_leader and quotas.is_switched_on(work.cluster, one)
@@ -70,7 +71,7 @@ def observe(work: SliceWork) -> Observed:
         if waiting.is_due(one, work.trigger.at, provider)
         and quotas.is_switched_on(work.cluster, one)
     ]
-    messages = (*quotas.list_due_requests(work), *followers)
+    messages = (*quotas.list_due_requests(work, pods), *followers)
     return ObservedQueue(len(leaders), tuple(due), slots, messages)
 
 

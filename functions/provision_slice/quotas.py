@@ -2,13 +2,14 @@
 
 import sys
 from collections import defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 from functions.provision_slice import waiting
 from shared.base import backoff
-from shared.base.documents import find_condition, read_mapping
+from shared.base.documents import Document, find_condition, read_mapping
 from shared.base.fields import is_yes
 from shared.base.names import SYSTEM_NAMESPACE
 from shared.base.timestamps import parse_time
@@ -21,7 +22,14 @@ from shared.slices.kinds.kind import UnitKind, find_transition_time
 from shared.slices.limits import NAMESPACES_KEY, PLACE, Limit, Limits, Quota, limit_of, parse
 from shared.slices.provider import DesiredSlice, Slice
 from shared.slices.requests import is_open
-from shared.slices.units import InputError, Unit
+from shared.slices.units import (
+    InputError,
+    Unit,
+    find_consumed_request,
+    find_wait_start,
+    is_unschedulable,
+    read_demand,
+)
 from shared.slices.work import SliceWork
 from shared.triggers.message import REQUEST_KIND, Cause, Message
 
@@ -58,22 +66,37 @@ def lists_all(cluster: Cluster) -> bool:
     return bool(read_limits(cluster).entries)
 
 
-def list_due_requests(work: SliceWork) -> tuple[Message, ...]:
-    """Messages about the open ProvisioningRequests that are due, if a namespace lists their kind."""
+def list_due_requests(work: SliceWork, pods: Iterable[Document]) -> tuple[Message, ...]:
+    """Messages about the open ProvisioningRequests that are due, if a namespace lists their kind. One is
+    due by its own age, and by the wait of those of these Pods that consume it: a slice of it may be gone
+    that they need again."""
     if REQUEST_KIND not in work.cluster.get_jobset_options().get(NAMESPACES_KEY, ""):
         return ()
     listed, found = list[dict[str, Any]](), []
+    starts = _list_wait_starts(pods)
     with work.best_effort():  # Pods get their slices without it
         listed = work.cluster.list_requests("", work.now)
     for one in filter(is_open, listed):
         provisioned = find_condition(read_mapping(one, "status"), "Provisioned")
         created = parse_time(one["metadata"]["creationTimestamp"])
-        if backoff.is_due(find_transition_time(one, ("Provisioned",)) or created, work.trigger.at):
+        since = {find_transition_time(one, ("Provisioned",)) or created}
+        key = one["metadata"]["namespace"], one["metadata"]["name"]
+        if any(backoff.is_due(start, work.trigger.at) for start in since | starts.get(key, set())):
             found.append(waiting.build_request_message(one["metadata"], work.now))
         elif work.provider.is_gke and provisioned.get("reason") in IN_PROGRESS:
             message = waiting.build_request_message(one["metadata"], work.now)
             found.append(replace(message, cause=Cause.ADDED))
     return tuple(found)
+
+
+def _list_wait_starts(pods: Iterable[Document]) -> Mapping[tuple[str, str], set[datetime]]:
+    """Since when Pods have waited for Nodes of a ProvisioningRequest, by its namespace and name."""
+    found = defaultdict[tuple[str, str], set[datetime]](set)
+    for demand in map(read_demand, pods):
+        name = find_consumed_request(demand)
+        if name and is_unschedulable(read_mapping(demand.raw, "status")):
+            found[demand.namespace, name].add(find_wait_start(demand))
+    return found
 
 
 def find_limits(

@@ -17,7 +17,14 @@ from shared.slices.create_or_release import VARYING
 from shared.slices.kinds import Leader, get_kind, kind
 from shared.slices.limits import PLACE, Limit, limit_of
 from shared.slices.provider import Slice, SliceState
-from shared.slices.requests import DETAIL, RequestSource, find_source, list_units, read_entry
+from shared.slices.requests import (
+    DETAIL,
+    RequestSource,
+    find_source,
+    is_for_next,
+    list_units,
+    read_entry,
+)
 from shared.slices.units import InputError, Need, UnservableError
 from shared.slices.work import SliceWork, list_users
 from shared.triggers.message import REQUEST_KIND
@@ -108,7 +115,8 @@ def _observe_slices(
         state = kind.add_opt_out(states[unit])
         if state.need is Need.OPTED_OUT:
             raise UnservableError(f"{unit.kind} {unit.owner} has opted out of slices")
-        if state.need is Need.SUSPENDED:  # a queue resumes it when it has slices
+        # A queue resumes what is suspended when it has slices.
+        if state.need is Need.SUSPENDED or is_for_next(unit, state):
             state = replace(state, need=Need.NEEDED)
         leader = Leader(demand, kind.Claim(own, is_leader=True))
         yield unit.slice_name, pods.observe_unit(work, leader, kind.Found(unit, state, None))

@@ -26,6 +26,13 @@ def slice_name(jobset: str, job_key: str) -> str:
     return f"{jobset[: _MAX_NAME - 1 - len(key)].rstrip('-.')}-{key}".replace(".", "-")
 
 
+def workload_key(namespace: str, kind: str, owner: str, member: str) -> str:
+    """The value of `names.WORKLOAD_LABEL`: one for all units that Kueue admits together, also if their
+    owner is created again. These are those of an owner, or of a LeaderWorkerSet's group."""
+    group = f"/{member.partition('/')[0]}" if kind == "LeaderWorkerSet" else ""
+    return job_key(namespace, f"{kind}/{owner}{group}")[:_KEY_LENGTH]
+
+
 def may_be_job_key(value: str) -> bool:
     """Whether some Job may have this key."""
     return _JOB_KEY.fullmatch(value) is not None

@@ -34,6 +34,7 @@ from shared.base.names import (
     THEIR_FINALIZER_PREFIX,
     TOPOLOGY_LABEL,
     UNIT_KIND_LABEL,
+    WORKLOAD_LABEL,
 )
 from shared.base.slice_names import (
     JOB_KEY_SELECTOR,
@@ -42,6 +43,7 @@ from shared.base.slice_names import (
     may_be_job_key,
     may_be_slice_name,
     slice_name,
+    workload_key,
 )
 from shared.base.timestamps import LONG_AGO, guess_time, parse_duration_s
 from shared.base.topology import Machine
@@ -356,10 +358,10 @@ def _find_foreign_labels(
     labels: Mapping[str, str],
     annotations: Mapping[str, str],
 ) -> Iterator[Violation]:
-    """The labels of Nodes that would make them part of another Job's slice.
+    """The labels of Nodes that would make them part of another workload's slice.
 
-    The Pods of a JobSet's Job select Nodes by these two labels. Nodes of a group in another namespace
-    that has them would get these Pods, with their Secrets.
+    Pods of workloads select Nodes by these labels. Nodes of a group in another namespace that has them
+    would get these Pods, with their Secrets.
     """
     job = labels.get(JOB_LABEL) or annotations.get(JOB_LABEL, "")
     key = job_key(namespace, job) if job else ""
@@ -372,6 +374,14 @@ def _find_foreign_labels(
     if may_be_slice_name(pool) and pool != name:
         text = "must not be the name of another Job's slice; leave it out"
         yield Violation(f"spec.nodeLabels.{POOL_LABEL}", text)
+    unit = job.split("/", 2)  # the id of a `shared.slices.units.Unit`
+    kind, owner, member = (
+        unit if len(unit) == 3 else (JOBSET_KIND, labels.get(JOBSET_LABEL, ""), job)
+    )
+    own = workload_key(namespace, kind, owner, member) if job else ""
+    if node_labels.get(WORKLOAD_LABEL, own) != own:
+        text = "must be the key of the workload for which this group was created; leave it out"
+        yield Violation(f"spec.nodeLabels.{WORKLOAD_LABEL}", text)
 
 
 def parse_template_uri(uri: str) -> TemplateRef | None:

@@ -116,16 +116,17 @@ def list_units(source: RequestSource, entries: Sequence[Entry]) -> dict[Unit, De
 def find_needed(
     cluster: Cluster, states: Mapping[Unit, UnitState], now: datetime
 ) -> dict[Unit, UnitState]:
-    """The units that are not needed because their owners have been suspended for long, but have an open
-    request that was accepted: a queue resumes them when they have slices. Where requests cannot be read,
-    their states have the error."""
-    suspended = {
+    """The units that are needed because of an open request that was accepted: those of owners that have
+    been suspended for long, which a queue resumes when they have slices, and those whose slices are for
+    the next units (`UnitKind.is_for_next`). Where requests cannot be read, their states have the error.
+    """
+    unneeded = {
         unit: read_mapping(state.owner or {}, "metadata").get("uid")
         for unit, state in states.items()
-        if state.need is Need.NOT_NEEDED and state.since is not None
+        if state.need is Need.NOT_NEEDED and (state.since or is_for_next(unit, state))
     }
-    found, keys = dict[Unit, UnitState](), {unit.workload_key for unit in suspended}
-    for namespace in {unit.namespace for unit in suspended}:
+    found, keys = dict[Unit, UnitState](), {unit.workload_key for unit in unneeded}
+    for namespace in {unit.namespace for unit in unneeded}:
         uids, errors = set(), []
         try:
             requests = cluster.list_requests(namespace, now)
@@ -141,9 +142,15 @@ def find_needed(
                     errors.append(error)
                 else:
                     uids.add(source.owner["metadata"]["uid"] if source and source.owner else "")
-        for unit, uid in suspended.items():
+        for unit, uid in unneeded.items():
             if unit.namespace == namespace and uid in uids:
                 found[unit] = UnitState(Need.NEEDED, owner=states[unit].owner)
             elif unit.namespace == namespace and errors:
                 found[unit] = replace(states[unit], error=errors[0])
     return found
+
+
+def is_for_next(unit: Unit, state: UnitState) -> bool:
+    """Whether a request needs the slice of a unit that is not needed."""
+    is_unneeded = state.need is Need.NOT_NEEDED and state.owner is not None
+    return is_unneeded and get_kind(unit.kind).is_for_next(unit, state.owner or {})

@@ -22,20 +22,24 @@ from shared.base.documents import (
 )
 from shared.base.fields import is_yes
 from shared.base.pods import CONTAINER_LISTS, count_chips, count_pod_chips, find_controller
-from shared.base.slice_names import job_key, slice_name
+from shared.base.slice_names import job_key, slice_name, workload_key
 from shared.base.timestamps import guess_time, parse_time
 from shared.base.topology import TOPOLOGY, chips_of
 from shared.ports.errors import CallError
 
 OPT_OUT = "tpu-provisioner.cloud.google.com/disable-autoprovisioning"
 """A label or annotation of a Pod, its owners or their templates: no slice is created for it."""
-_PROVISIONED_ELSEWHERE = (
+_CONSUMED = (
     "autoscaling.x-k8s.io/consume-provisioning-request",
-    "autoscaling.x-k8s.io/provisioning-class-name",
     "cluster-autoscaler.kubernetes.io/consume-provisioning-request",
+)
+"""Annotations of a Pod that name the ProvisioningRequest that provides its Nodes."""
+_PROVISIONED_ELSEWHERE = (
+    *_CONSUMED,
+    "autoscaling.x-k8s.io/provisioning-class-name",
     "cluster-autoscaler.kubernetes.io/provisioning-class-name",
 )
-"""Annotations of a Pod whose Nodes a ProvisioningRequest provides, by another system."""
+"""Annotations of a Pod whose Nodes a ProvisioningRequest provides."""
 
 _CLAIMS = re.compile(r'persistentvolumeclaim "|unbound immediate PersistentVolumeClaims')
 """In the scheduler's messages about claims as a whole (kube-scheduler 1.36, PreFilter of VolumeBinding);
@@ -99,9 +103,8 @@ class Unit:
 
     @property
     def workload_key(self) -> str:
-        """The value of `names.WORKLOAD_LABEL`: one for all units of an owner, also if that is created
-        again."""
-        return job_key(self.namespace, f"{self.kind}/{self.owner}")[:16]
+        """The value of `names.WORKLOAD_LABEL` on its Nodes."""
+        return workload_key(self.namespace, self.kind, self.owner, self.member)
 
     @property
     def shown(self) -> str:
@@ -269,6 +272,11 @@ def has_opted_out(labels: Mapping[str, str], annotations: Mapping[str, str]) -> 
     that a ProvisioningRequest provides the Nodes."""
     is_elsewhere = any(annotations.get(key) for key in _PROVISIONED_ELSEWHERE)
     return is_elsewhere or any(is_yes(one.get(OPT_OUT, "")) for one in (labels, annotations))
+
+
+def find_consumed_request(demand: Demand) -> str:
+    """The name of the ProvisioningRequest whose Nodes a Pod is for; empty if it names none."""
+    return next((one for key in _CONSUMED if (one := demand.annotations.get(key))), "")
 
 
 def find_split_violation(demand: Demand) -> str | None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from local.jobsets import Controller, PodBehaviour
+from shared.base.names import COMPLETION_INDEX, RESTART_ATTEMPT
 from shared.settings import GKE, TPU_NODE_GROUP
 from tests.faults.jobsets import (
     CANDIDATES,
@@ -555,3 +556,62 @@ def test_a_request_creates_no_more_node_pools_than_gke_creates_at_a_time() -> No
     assert max(one["calls"]["kubernetes"] for one in lines) <= 60
     assert harness.created <= 20 + 2 * len(lines)
     harness.end()
+
+
+def test_the_slices_of_a_request_serve_all_indexes_of_a_job() -> None:
+    """Four indexes, two at a time. The last two fail when the first have completed, and their Pods come
+    back after a while, as in a back-off."""
+    manifest = objects.job(2, completions=4, backoffLimit=6)
+    harness = RequestHarness(TPU_NODE_GROUP)
+    harness.queue(manifest)
+    harness.until_provisioned()
+    made, has_failed = list_slices(harness), False
+
+    def ends(pod: dict[str, Any]) -> str:
+        is_first = pod["metadata"]["annotations"][COMPLETION_INDEX] in ("0", "1")
+        return "Succeeded" if is_first or has_failed else "Failed"
+
+    def count(phase: str) -> int:
+        pods = harness.simulation.admin("GET", PATHS["Pod"])["items"]
+        return sum(one["status"].get("phase") == phase for one in pods)
+
+    harness.jobsets.behaviour = PodBehaviour(run_s=90, ends=ends)
+    harness.admit()
+    requests.end_workload(harness, harness.workload, "Admitted")
+    until(harness, lambda: count("Succeeded") == 2 and running(harness) == 2)
+    kept = harness.jobsets.controllers
+    harness.jobsets.controllers = kept - {Controller.JOB_CONTROLLER}
+    until(harness, lambda: count("Failed") == 2)
+    has_failed = True
+    harness.run_for(3 * MINUTE)
+    assert list_slices(harness) == made
+    harness.jobsets.controllers = kept
+    until(harness, lambda: list_slices(harness) == [], 10 * MINUTE)
+    job = harness.simulation.admin("GET", f"{PATHS['Job']}/train")
+    assert job["status"]["succeeded"] == 4
+
+
+def test_a_slice_that_an_older_request_lacks_is_created_soon_after_its_pods_wait() -> None:
+    """One of two Jobs completes and loses its slice; hours later all Jobs are restarted."""
+    manifest = jobset(2)
+    manifest["spec"]["failurePolicy"] = {"maxRestarts": 3}
+    is_over = False
+
+    def ends(pod: dict[str, Any]) -> str:
+        if pod["metadata"]["labels"][RESTART_ATTEMPT] != "0":
+            return ""
+        if pod["metadata"]["name"].startswith("train-workers-0-"):
+            return "Succeeded"
+        return "Failed" if is_over else ""
+
+    harness = RequestHarness(TPU_NODE_GROUP)
+    harness.queue(manifest)
+    harness.until_provisioned()
+    harness.jobsets.behaviour = PodBehaviour(run_s=60, ends=ends)
+    harness.admit()
+    requests.end_workload(harness, harness.workload, "Admitted")
+    until(harness, lambda: running(harness) == 2 and count_slices(harness) == 1)
+    harness.run_for(timedelta(hours=4))
+    is_over = True
+    harness.run_for(2 * MINUTE)
+    until(harness, lambda: running(harness) == 4, 4 * MINUTE)

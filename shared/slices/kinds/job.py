@@ -14,6 +14,7 @@ from shared.slices.kinds.kind import (
     UnitKind,
     find_template_change,
     refuse_number,
+    refuse_waves,
     refuse_without_index,
 )
 from shared.slices.units import Demand, Unit, UnservableError
@@ -35,12 +36,8 @@ class IndexedJob(UnitKind):
 
     def find_size(self, owner: Document) -> tuple[int, str]:
         parallelism, completions = _count(owner, "parallelism"), _count(owner, "completions")
-        if parallelism == completions:
-            return parallelism, ""
-        return parallelism, (
-            f"Job {owner['metadata']['name']} has parallelism {parallelism} and completions "
-            f"{completions}: they must be equal, because all hosts of a slice run together"
-        )
+        refusal = refuse_waves(f"Job {owner['metadata']['name']}", parallelism, completions)
+        return parallelism, "" if parallelism == completions else refusal
 
     def find_unneeded_reason(self, unit: Unit, owner: Document) -> str:
         index = parse_count(unit.member)  # others may have written the marks of a slice
@@ -54,6 +51,13 @@ class IndexedJob(UnitKind):
         )
         return next((f"{unit.shown} {end}" for end in found), "")
 
+    def is_for_next(self, unit: Unit, owner: Document) -> bool:
+        parallelism, completions = _count(owner, "parallelism"), _count(owner, "completions")
+        left = completions - read_count(read_mapping(owner, "status"), "succeeded", 0)
+        index = parse_count(unit.member)
+        is_first = index is not None and index < min(parallelism, left)
+        return is_first and parallelism < completions
+
     def find_change(self, unit: Unit, owner: Document) -> str:
         return find_template_change(unit, read_mapping(read_mapping(owner, "spec"), "template"))
 
@@ -63,6 +67,8 @@ class IndexedJob(UnitKind):
         hosts, name = entry.demand.hosts, owner["metadata"]["name"]
         if spec.get("completionMode") != INDEXED:
             raise UnservableError(refuse_without_index(f"Job {name}"))
+        if hosts > 1 and (violation := self.find_size(owner)[1]):
+            raise UnservableError(violation)
         if hosts not in (1, entry.pods):
             raise UnservableError(refuse_number(f"Job {name}", entry.pods, hosts))
         for index in range(entry.pods if hosts == 1 else 1):

@@ -28,6 +28,7 @@ from shared.slices.kinds.kind import (
     build_state,
     find_true,
     refuse_number,
+    refuse_waves,
     refuse_without_index,
 )
 from shared.slices.units import Demand, Need, Unit, UnitState, UnservableError
@@ -112,7 +113,10 @@ class JobSetKind(UnitKind):
         job, replicated = demand.labels.get(_REPLICATED_JOB), list_replicated_jobs(jobset or {})
         templates = [one["template"] for one in replicated if one["name"] == job]
         own = find_replicated_job(jobset or {}, unit)
-        return Found(unit, add_opt_out(state, templates), _count_pods(own) if own else None)
+        if own is None:
+            return Found(unit, add_opt_out(state, templates), None)
+        violation = _find_waves(unit.shown, own) if demand.hosts > 1 else ""
+        return Found(unit, add_opt_out(state, templates), _count_pods(own), violation)
 
     def find_change(self, unit: Unit, owner: Document) -> str:
         spec = _pod_spec(find_replicated_job(owner, unit) or {})
@@ -224,6 +228,8 @@ class JobSetKind(UnitKind):
             mode = read_mapping(job, "spec").get("completionMode", INDEXED)
             if hosts > 1 and mode != INDEXED:  # the Pods could not be told which worker they are
                 raise UnservableError(refuse_without_index(shown))
+            if hosts > 1 and (violation := _find_waves(shown, one)):
+                raise UnservableError(violation)
             if hosts != pods:
                 raise UnservableError(refuse_number(shown, pods, hosts))
             for index in range(one.get("replicas", 1)):
@@ -273,9 +279,20 @@ def _find_jobset_name(demand: Demand) -> str:
 
 def _count_pods(replicated: Document) -> int:
     """The Pods of a Job that run together: no more than it completes."""
+    return min(_read_counts(replicated))
+
+
+def _find_waves(shown: str, replicated: Document) -> str:
+    """The violation if some Pods of a Job run only after others."""
+    parallelism, completions = _read_counts(replicated)
+    return refuse_waves(shown, parallelism, completions) if completions > parallelism else ""
+
+
+def _read_counts(replicated: Document) -> tuple[int, int]:
+    """Parallelism and completions of a Job."""
     spec = read_mapping(read_mapping(replicated, "template"), "spec")
     parallelism = read_count(spec, "parallelism", 1)
-    return min(parallelism, read_count(spec, "completions", parallelism))
+    return parallelism, read_count(spec, "completions", parallelism)
 
 
 def _pod_spec(holder: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -136,6 +136,11 @@ class UnitKind:
         """Why an owner that has not ended does not need the unit; empty if it does."""
         return ""
 
+    def is_for_next(self, _unit: Unit, _owner: Document) -> bool:
+        """Whether the slice of a unit that is not needed is for the next ones of its owner, if a
+        ProvisioningRequest asks for it: their Pods ask for none."""
+        return False
+
     def find_change(self, _unit: Unit, _owner: Document) -> str:
         """Why the Pods of an owner ask for another slice than that of the unit since the owner was
         changed or created again; empty if they do not, or some are not of its template yet."""
@@ -299,6 +304,14 @@ def refuse_without_index(owner: str) -> str:
     )
 
 
+def refuse_waves(owner: str, parallelism: int, completions: int) -> str:
+    """Why a Job gets no slice of several hosts whose Pods do not all run together."""
+    return (
+        f"{owner} has parallelism {parallelism} and completions {completions}: they must be equal, "
+        "because all hosts of a slice run together"
+    )
+
+
 def refuse_number(owner: str, pods: int, hosts: int) -> str:
     """Why an owner gets no slice that has another number of hosts than it has Pods."""
     numbers = f"{count(pods, 'Pod')}, and a slice has {count(hosts, 'host')}"
@@ -383,9 +396,11 @@ def find_fence_violation(kind: UnitKind, demand: Demand, unit: Unit) -> str:
             f"hosts of the slice: the Pods of {unit.shown} must select {JOB_KEY_SELECTOR}: {unit.key}, "
             f"as the webhook tie-pods adds to new Pods in namespaces with the label {TIE}"
         )
-    or_tie = f", or the namespace the label {TIE} and the cluster the webhook tie-pods"
-    is_jobset = unit.kind == JOBSET_KIND
-    instead = ", or the webhook admit-jobs be installed" if is_jobset else or_tie
+    instead = f", or the namespace the label {TIE} and the cluster the webhook tie-pods"
+    if unit.kind == JOBSET_KIND:
+        instead = ", or the webhook admit-jobs be installed"
+    if demand.request:  # its Pods do not exist yet, so a webhook has not tied them
+        instead = ""
     return (
         f"the {kind.name} has no annotation {key}, and the Pod no nodeSelector {JOB_KEY_SELECTOR}, so "
         f"that Pods of other Jobs could take hosts of the slice: the {kind.name} must have {key}: "

@@ -81,6 +81,8 @@ class LeaderWorkerSetKind(UnitKind):
         first = 0 if demand.labels.get(WORKER_INDEX) == "0" else _find_first(demand)
         hosts = size - first if demand.hosts > 1 else 1
         violation = _find_mix_violation(state.owner or {})
+        if not violation and size > 1 and self.exclusive_topology in demand.annotations:
+            violation = self._find_spread_violation(demand)
         return Found(found.unit, add_opt_out(state), hosts, violation)
 
     def read_states(
@@ -137,6 +139,7 @@ class LeaderWorkerSetKind(UnitKind):
         given = read_mapping(owner["spec"], "leaderWorkerTemplate")
         if group is None or "subGroupPolicy" in given or _find_mix_violation(owner):
             raise UnservableError("only groups of equal Pods, and without subgroups, get slices so")
+        is_exclusive = self.exclusive_topology in read_texts(owner["metadata"], "annotations")
         worker = read_mapping(given, "workerTemplate")
         leader, has_leader = given.get("leaderTemplate", worker), "leaderTemplate" in given
         pods = [leader, *[worker] * (min(read_count(given, "size", 1), MAX_JOBS) - 1)]
@@ -145,11 +148,24 @@ class LeaderWorkerSetKind(UnitKind):
             podset = ("worker" if index else "leader") if has_leader else "main"
             entry = self.find_entry(entries, podset, pods[index])
             is_whole = entry.demand.hosts > 1
+            violation = self._find_spread_violation(entry.demand)
+            if violation and is_exclusive and len(pods) > 1:
+                raise UnservableError(violation)
             if is_whole and entry.demand.hosts != len(asking):
                 raise UnservableError("a group must have a Pod with chips for each host")
             yield str(group) if is_whole or not index else f"{group}/{index}", entry, owner
             if is_whole:
                 return
+
+    def _find_spread_violation(self, demand: Demand) -> str:
+        """The violation if each Pod of a group has a slice, and the annotation puts them on one."""
+        if demand.hosts > 1:
+            return ""
+        return (
+            f"a slice of topology {demand.topology} has 1 host with {demand.chips} chips, so each Pod "
+            f"of a group gets its own; by the annotation {self.exclusive_topology}, all would have to "
+            "run on the leader's: remove it, or request the chips of one host of a larger slice"
+        )
 
     def list_pods(self, cluster: Cluster, unit: Unit) -> list[dict[str, Any]]:
         """The Pods of the group with chips."""

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.base.fields import Violation
-from shared.base.names import POOL_LABEL
-from shared.base.slice_names import JOB_LABEL, job_key
+from shared.base.names import POOL_LABEL, WORKLOAD_LABEL
+from shared.base.slice_names import JOB_LABEL, job_key, workload_key
 from shared.node_groups import node_group
 from shared.node_groups.node_group import (
     InstanceConfig,
@@ -243,6 +243,10 @@ FOREIGN_KEY = job_key("other", "train-workers-0")
 OF_THE_JOB = {"labels": {"tpu-functions.dev/jobset-name": "train", JOB_LABEL: "train-workers-0"}}
 LEAVE_OUT = "spec.nodeLabels.%s: must %s; leave it out"
 NO_KEY = LEAVE_OUT % ("job-key", "be the key of the Job for which this group was created")
+OF_A_GROUP = {"annotations": {JOB_LABEL: "LeaderWorkerSet/serve/3/1"}}
+TRAIN = workload_key("default", "JobSet", "train", "train-workers-0")
+SERVE = workload_key("default", "LeaderWorkerSet", "serve", "3")
+NO_TIE = LEAVE_OUT % (WORKLOAD_LABEL, "be the key of the workload for which this group was created")
 NO_NAME = LEAVE_OUT % (POOL_LABEL, "not be the name of another Job's slice")
 
 
@@ -265,6 +269,10 @@ NO_NAME = LEAVE_OUT % (POOL_LABEL, "not be the name of another Job's slice")
             {POOL_LABEL: f"train-{FOREIGN_KEY[:16]}"}, OF_THE_JOB, [NO_NAME], id="another slice"
         ),
         pytest.param({POOL_LABEL: "train"}, {}, [], id="a name that no JobSet's slice has"),
+        pytest.param({WORKLOAD_LABEL: TRAIN}, OF_THE_JOB, [], id="the key of its own JobSet"),
+        pytest.param({WORKLOAD_LABEL: SERVE}, OF_A_GROUP, [], id="the key of its own group"),
+        pytest.param({WORKLOAD_LABEL: TRAIN}, {}, [NO_TIE], id="a workload's key without one"),
+        pytest.param({WORKLOAD_LABEL: TRAIN}, OF_A_GROUP, [NO_TIE], id="another workload's key"),
     ],
 )
 def test_nodes_of_a_group_cannot_be_part_of_the_slice_of_another_job(

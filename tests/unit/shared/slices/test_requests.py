@@ -40,7 +40,7 @@ def jobset(*jobs: tuple[str, int, str], **change: Any) -> dict[str, Any]:
     (job,) = made["spec"]["replicatedJobs"]
     select = jobset_objects.selector
     made["spec"]["replicatedJobs"] = [
-        merge(job, {"name": name, "replicas": replicas, "template": {"spec": {"parallelism": chips_of(topology) // 4, "template": {"spec": {"nodeSelector": select(topology=topology)}}}}})
+        merge(job, {"name": name, "replicas": replicas, "template": {"spec": {"parallelism": chips_of(topology) // 4, "completions": chips_of(topology) // 4, "template": {"spec": {"nodeSelector": select(topology=topology)}}}}})
         for name, replicas, topology in jobs
     ]  # fmt: skip
     return made
@@ -124,13 +124,33 @@ def test_a_request_of_another_owner_than_a_workload_is_for_itself(kind: str) -> 
 
 
 TWO_JOBS = jobset(("a", 2, "4x4"), metadata={"annotations": None})
+UNFENCED = (
+    "the JobSet has no annotation alpha.jobset.sigs.k8s.io/exclusive-topology, and the Pod no "
+    "nodeSelector job-key, so that Pods of other Jobs could take hosts of the slice: the JobSet must "
+    "have alpha.jobset.sigs.k8s.io/exclusive-topology: cloud.google.com/gke-nodepool"
+)
+IN_TURNS = jobset(("a", 1, "4x4"))
+IN_TURNS["spec"]["replicatedJobs"][0]["template"]["spec"]["completions"] = 8
+TOGETHER = merge(
+    LWS(2, topology="2x2"),
+    {
+        "metadata": {
+            "annotations": {
+                "leaderworkerset.sigs.k8s.io/exclusive-topology": "cloud.google.com/gke-nodepool"
+            }
+        }
+    },
+)
 DEPLOYMENT = objects.deployment()
 NOT_INDEXED = jobset(("a", 1, "4x4"))
 NOT_INDEXED["spec"]["replicatedJobs"][0]["template"]["spec"]["completionMode"] = "NonIndexed"
 REFUSED: dict[str, tuple[dict[str, Any], Sets | None, type[Exception], str]] = {
-    "Jobs of several hosts that could take each other's": (TWO_JOBS, None, InputError, "the JobSet has no annotation alpha.jobset.sigs.k8s.io/exclusive-topology"),
+    "Jobs of several hosts that could take each other's": (TWO_JOBS, None, InputError, UNFENCED),
     "a Job that is not Indexed": (objects.job(2, completionMode="NonIndexed"), None, UnservableError, "Job train is not Indexed: slices are created only for those with completionMode: Indexed"),
     "a JobSet of several hosts whose Jobs are not": (NOT_INDEXED, None, UnservableError, "replicatedJob a is not Indexed: slices are created only for those with completionMode: Indexed"),
+    "Jobs whose Pods run one after another": (IN_TURNS, None, UnservableError, "replicatedJob a has parallelism 4 and completions 8: they must be equal, because all hosts of a slice run together"),
+    "a Job whose Pods do": (objects.job(4, "4x4", completions=8), None, UnservableError, "Job train has parallelism 4 and completions 8: they must be equal"),
+    "a group of single hosts that is to run on one slice": (TOGETHER, None, UnservableError, "a slice of topology 2x2 has 1 host with 4 chips, so each Pod of a group gets its own; by the annotation leaderworkerset.sigs.k8s.io/exclusive-topology, all would have to run on the leader's: remove it, or request the chips of one host of a larger slice"),
     "a JobSet with too many Pods": (jobset_objects.small_jobset(hosts=2), None, UnservableError, "replicatedJob workers has 2 Pods, and a slice has 1 host: they must be equal"),
     "too few Pods": (objects.job(2, "4x4"), None, UnservableError, "Job train has 2 Pods, and a slice has 4 hosts: they must be equal"),
     "a group of an unknown number": (LWS(4), None, UnservableError, "only groups of equal Pods, and without subgroups, get slices so"),
@@ -147,9 +167,11 @@ REFUSED: dict[str, tuple[dict[str, Any], Sets | None, type[Exception], str]] = {
 @pytest.mark.parametrize("case", REFUSED)
 def test_a_request_that_names_no_units_says_why(case: str) -> None:
     owner, sets, expected, text = REFUSED[case]
+    workload = GROUP if owner is TOGETHER else None
     with pytest.raises(expected) as raised:
-        units(owner, pod_sets(owner) if sets is None else sets)
-    assert str(raised.value).startswith(text)
+        units(owner, pod_sets(owner) if sets is None else sets, workload)
+    said = str(raised.value)
+    assert said == text if text == UNFENCED else said.startswith(text)
     assert type(raised.value) is expected
 
 
@@ -158,3 +180,17 @@ def test_a_request_by_hand_is_for_as_many_slices_as_its_pods_need() -> None:
     assert [one.member for one in found] == ["0", "1", "2"]
     (unit,) = units(REQUEST, {"main": (4, objects.template("4x4"))})
     assert (unit.kind, unit.owner, unit.member) == ("ProvisioningRequest", "r", "0")
+
+
+def test_the_groups_of_a_leader_worker_set_are_tied_to_slices_of_their_own() -> None:
+    """Kueue admits each with a request of its own, and all Pods have the same template."""
+    keys = {
+        unit.workload_key
+        for group in "34"
+        for unit in units(
+            LWS(2, topology="2x2"),
+            pod_sets(LWS(2, topology="2x2")),
+            {"metadata": {"annotations": {"kueue.x-k8s.io/component-workload-index": group}}},
+        )
+    }
+    assert len(keys) == 2

@@ -567,6 +567,16 @@ def test_a_pod_without_a_zone_is_an_input_error_if_no_zone_is_set() -> None:
     )
 
 
+def test_an_owner_whose_pool_cannot_be_named_after_it_is_told_so() -> None:
+    demand, _ = leader()
+    with pytest.raises(InputError) as raised:
+        build_pool(demand, Unit("Deployment", "default", "70b-serve", "0"), SETTINGS)
+    assert str(raised.value) == (
+        "Deployment 70b-serve has a name that begins with a digit, and the name of its node pool "
+        "begins like that: GKE accepts only a letter there. Create it by another name"
+    )
+
+
 def test_the_annotations_of_a_pod_override_the_settings() -> None:
     settings = replace(SETTINGS, service_account="all@x", networks=(Network("n", "s"),))
     own = {SERVICE_ACCOUNT: "mine@x", NETWORKS: "mine:sub"}

@@ -156,6 +156,12 @@ MIXED = (
     "the leaderTemplate of LeaderWorkerSet serve asks for other chips, topologies or accelerators than "
     "its workerTemplate: they must be equal, because a group has one slice"
 )
+SPREAD = (
+    "a slice of topology 2x2 has 1 host with 4 chips, so each Pod of a group gets its own; by the "
+    f"annotation {LWS}/exclusive-topology, all would have to run on the leader's: remove it, or request "
+    "the chips of one host of a larger slice"
+)
+TOGETHER: Any = {"annotations": {f"{LWS}/exclusive-topology": "cloud.google.com/gke-nodepool"}}
 OTHER = {"nodeSelector": {TOPOLOGY: "2x2"}, "containers": [container()]}
 FASTER = {
     "nodeSelector": {TOPOLOGY: "2x4", "cloud.google.com/gke-tpu-accelerator": "tpu-v6e-slice"},
@@ -172,6 +178,13 @@ FOUND: dict[str, tuple[Any, Any, int | None, Need, int, str]] = {
     ),
     "a leader with a slice of one host": (
         pod(topology="2x2"), serve(leader=OTHER), None, Need.NEEDED, 1, MIXED,
+    ),
+    "Pods of one host that are to run on one slice": (
+        pod(topology="2x2", metadata=TOGETHER), serve(), None, Need.NEEDED, 1, SPREAD,
+    ),
+    "a group of one Pod that does": (
+        pod(topology="2x2", metadata=merge(TOGETHER, {"annotations": {f"{LWS}/size": "1"}})), serve(),
+        None, Need.NEEDED, 1, "",
     ),
     "another number of chips": (
         pod(), serve(leader={"nodeSelector": {TOPOLOGY: "2x4"}, "containers": [container(8)]}), None,
