@@ -23,6 +23,7 @@ from local.control_plane.plane import OwnControlPlane
 from local.show.workload_demo import OPTIONS
 from local.tests.real_parts import get_kueue, get_workload_controllers, open_own_control_plane
 from shared.base.documents import find_condition
+from shared.base.names import WORKLOAD_LABEL
 from tests.real.life import PODS, WITHIN_S, Document, Life, living
 from tests.real.pods import kubectl
 from tests.real.queues import (
@@ -46,6 +47,7 @@ pytestmark = MARKS
 QUEUE = "slices-first"
 EXAMPLE = list(yaml.safe_load_all((ROOT / "examples" / f"kueue-{QUEUE}.yaml").read_text()))
 DEFINITION = Path(jobsets.__file__).parent / "provisioning_request.yaml"
+GROUP_INDEX = "leaderworkerset.sigs.k8s.io/group-index"
 REQUESTS = "/apis/autoscaling.x-k8s.io/v1/namespaces/default/provisioningrequests"
 LISTED = "default: {kinds: [JobSet, Job, LeaderWorkerSet, ProvisioningRequest], slices: 4}"
 CLASS = "cloud.google.com/compute-class"
@@ -315,8 +317,10 @@ async def test_an_indexed_job_gets_its_slice_before_its_pods(
 async def test_each_group_of_a_leader_worker_set_gets_its_slice_before_its_pods(
     cluster: OwnControlPlane, tmp_path: Path
 ) -> None:
+    """Without an exclusive topology: Kueue ties the Pods of each group to the group's own slice."""
     manifest = read("leaderworkerset-v6e-2x4.yaml")
     manifest["spec"]["replicas"] = 2
+    del manifest["metadata"]["annotations"]
     path = workload_controllers.LWS.path
     async with serving(cluster, tmp_path) as life:
         await life.ask("POST", path, manifest)
@@ -330,6 +334,11 @@ async def test_each_group_of_a_leader_worker_set_gets_its_slice_before_its_pods(
         ]
         assert sorted(found) == ["RESERVATION_BOUND", "SPOT"]
         assert count_inserts(life) == 2
+        ties = {
+            (pod["metadata"]["labels"][GROUP_INDEX], pod["spec"]["nodeSelector"][WORKLOAD_LABEL])
+            for pod in await life.client.list(PODS)
+        }
+        assert len(ties) == len(dict(ties)) == len({key for _, key in ties}) == 2
         await life.ask("DELETE", f"{path}/serve", {"propagationPolicy": "Foreground"})
         await life.until_slices_are_gone()
         await until(life, lambda requests: not requests)
