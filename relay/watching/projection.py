@@ -45,10 +45,11 @@ _SPEC = (
 _STATUS = (
     *("observedGeneration", "nodeSummary", "completedAt", "provisioningModel", "resources"),
     *("capacity", "allocatable", "phase", "certificate", "replicatedJobsStatus"),
-    "provisioningClassDetails",
+    *("provisioningClassDetails", "idleSince"),
 )
 _CONDITIONS = (
     *("Ready", "ManagedInstanceGroupReady", "TokensInjected", "NodesJoined"),
+    "MaintenanceScheduled",
     *("PodScheduled", "Completed", "Failed", "Approved", "Denied"),
     *("Provisioned", "BookingExpired"),
 )

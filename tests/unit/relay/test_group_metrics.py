@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+from dataclasses import fields
 from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import Any
@@ -13,7 +14,7 @@ from prometheus_client import REGISTRY
 
 from local.cloud.simulation import Options
 from local.vm import agents
-from relay.group_metrics import GroupMetrics, read_phases, read_record
+from relay.group_metrics import GroupMetrics, GroupRecord, read_phases, read_record
 from relay.kinds import Change
 from relay.metrics import CreationPhase, GroupState
 from relay.watching.projection import parse
@@ -25,6 +26,8 @@ from tests.unit.relay.objects import Raw, group
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 FULL = {"topology": "2x2x2", "targetSizePolicyMode": "BULK", "nodeCount": 2}
+OF_THE_RELAY = {"unusable_since"}
+"""The fields of a record that the relay observes itself."""
 
 
 def at(seconds: float) -> str:
@@ -73,6 +76,15 @@ def repaired(seconds: float) -> Raw:
     """The completed slice after the VM has joined again."""
     raw = completed(60, 70, 100, 120)
     raw["status"]["conditions"][0]["lastTransitionTime"] = at(seconds)
+    return raw
+
+
+def idle_with_maintenance() -> Raw:
+    """The completed slice, which no Pod uses and whose VMs have announced maintenance."""
+    raw = completed(60, 70, 100, 120)
+    maintenance = {"type": "MaintenanceScheduled", "status": "True", "reason": "Pending"}
+    raw["status"]["conditions"].append(maintenance | {"lastTransitionTime": at(700)})
+    raw["status"]["idleSince"] = at(600)
     return raw
 
 
@@ -357,12 +369,16 @@ def test_a_slice_that_becomes_ready_without_a_completion_is_not_counted_as_a_rep
 
 
 def test_every_field_of_a_slice_that_is_read_is_kept_by_the_projection() -> None:
-    raw = lost(600)
-    raw["status"]["nodeSummary"] = {"running": 1}
-    parsed: Raw = parse(json.dumps(raw).encode())
-    assert read_record(parsed) == read_record(raw)
-    assert read_phases(parsed) == read_phases(raw)
-    assert read_record(raw).running_chips == 4
+    running = lost(600)
+    running["status"]["nodeSummary"] = {"running": 1}
+    slices = [running, idle_with_maintenance()]
+    filled = set()
+    for raw in slices:
+        record, parsed = read_record(raw), parse(json.dumps(raw).encode())
+        assert read_record(parsed) == record
+        assert read_phases(parsed) == read_phases(raw) != {}
+        filled |= {one.name for one in fields(record) if getattr(record, one.name)}
+    assert filled == {one.name for one in fields(GroupRecord)} - OF_THE_RELAY
 
 
 @pytest.mark.parametrize("seed", range(20))
