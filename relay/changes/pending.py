@@ -57,10 +57,12 @@ class PendingTriggers:
     def __init__(self) -> None:
         self._coalescers: dict[_Key, Coalescer] = {}
         self._pending: dict[_Key, Coalescer] = {}
+        self._taken: frozenset[_Key] = frozenset()
+        """What is being published: `take_due` has returned it, and `put_back` ends it."""
 
     def count_pending(self, step: str) -> int:
         """The number of subjects with a message to this step that is not published yet."""
-        return sum(1 for _, pending in self._pending if pending == step)
+        return sum(1 for _, pending in self._pending.keys() | self._taken if pending == step)
 
     def add(
         self,
@@ -90,7 +92,8 @@ class PendingTriggers:
         """Remove and return the due messages, of at most ``most`` subjects and steps, oldest first."""
         due = ((key, coalescer.take(now)) for key, coalescer in self._pending.items())
         taken = list(islice(((key, trigger) for key, trigger in due if trigger is not None), most))
-        for key, _ in taken:
+        self._taken = frozenset(key for key, _ in taken)
+        for key in self._taken:
             del self._pending[key]
         for key in [key for key, coalescer in self._coalescers.items() if coalescer.is_idle(now)]:
             del self._coalescers[key]
@@ -103,6 +106,7 @@ class PendingTriggers:
         is_obsolete: Callable[[MessageSubject, str], bool],
     ) -> None:
         """Return messages that could not be published: due again later, dropped if obsolete."""
+        self._taken = frozenset()
         parts: dict[_Key, list[Message]] = {}
         for one in publications:
             parts.setdefault((one.subject, one.step), []).append(one.message)

@@ -462,6 +462,23 @@ async def test_pending_changes_are_published_when_pubsub_is_available_again(tmp_
         assert await recorder.next() == ("create_resources", "train", "")
 
 
+async def test_a_trigger_that_pubsub_does_not_answer_is_shown_as_pending(tmp_path: Path) -> None:
+    def pending() -> float | None:
+        running.relay.health.update_metrics()
+        labels = {"step": "create_resources"}
+        return REGISTRY.get_sample_value("tpu_functions_relay_pending_triggers", labels)
+
+    answered = asyncio.Event()
+    recorder = Recorder(before_publish=answered.wait)
+    async with running_relay(tmp_path, ScriptedApi(), recorder=recorder) as running:
+        running.api.change(GROUPS, "ADDED", group(resource_name=""))
+        await recorder.attempts.get()
+        assert pending() == 1
+        answered.set()
+        await recorder.next()
+        assert pending() == 0
+
+
 async def test_a_shutdown_publishes_changes_that_wait_for_their_interval(tmp_path: Path) -> None:
     async with running_relay(tmp_path, ScriptedApi(), now=fixed_clock) as running:
         running.api.change(GROUPS, "ADDED", group(resource_name=""))

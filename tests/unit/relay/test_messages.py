@@ -506,6 +506,21 @@ def test_an_unpublished_message_is_due_again_with_the_changes_since_then() -> No
     assert publication.message.at == seconds(0.5)
 
 
+def test_a_trigger_is_pending_in_each_moment_of_an_outage_until_it_is_published() -> None:
+    outbox = settled_outbox([group()])
+    outbox.changed("TPUNodeGroup", "MODIFIED", group(generation=2), START)
+    pending = [outbox.triggers.count_pending(CREATE)]
+    taken = outbox.take_due(START)
+    pending.append(outbox.triggers.count_pending(CREATE))
+    outbox.changed("TPUNodeGroup", "MODIFIED", group(generation=3), seconds(1))
+    pending.append(outbox.triggers.count_pending(CREATE))
+    outbox.returned(taken, seconds(10))
+    pending.append(outbox.triggers.count_pending(CREATE))
+    outbox.take_due(seconds(20))
+    outbox.returned([], seconds(20))
+    assert (pending, outbox.triggers.count_pending(CREATE)) == ([1, 1, 1, 1], 0)
+
+
 def test_attempts_to_publish_are_at_most_ten_seconds_apart() -> None:
     outbox = settled_outbox([group()])
     outbox.changed("TPUNodeGroup", "MODIFIED", group(generation=2), START)
