@@ -44,7 +44,7 @@ class GroupRecord:
     chips: int
     running_chips: int
     is_complete: bool
-    """Whether it was Ready at least once."""
+    """Whether it was Ready at least once. A repair clears ``completedAt``."""
     is_idle: bool
     """Whether it is Ready and no Pod uses its chips."""
     has_maintenance: bool
@@ -65,6 +65,7 @@ def read_record(raw: Mapping[str, Any]) -> GroupRecord:
         state, reason = GroupState.READY, metrics.READY
     spec = read_mapping(raw, "spec")
     running = _limit(read_number(read_mapping(status, "nodeSummary"), "running"))
+    repaired_at = read_mapping(status, "repairs").get("lastAt")
     topology, hosts = read_text(spec, "topology"), _limit(read_number(spec, "nodeCount"))
     chips = 0
     if hosts and _TOPOLOGY.fullmatch(topology):
@@ -77,7 +78,7 @@ def read_record(raw: Mapping[str, Any]) -> GroupRecord:
         since=since,
         chips=chips,
         running_chips=min(chips, chips // max(1, hosts) * running),
-        is_complete=guess_time(status.get("completedAt")) is not None,
+        is_complete=guess_time(status.get("completedAt") or repaired_at) is not None,
         has_maintenance=bool(find_condition(status, "MaintenanceScheduled")),
         is_idle=state == GroupState.READY and guess_time(status.get("idleSince")) is not None,
     )

@@ -45,7 +45,7 @@ _SPEC = (
 _STATUS = (
     *("observedGeneration", "nodeSummary", "completedAt", "provisioningModel", "resources"),
     *("capacity", "allocatable", "phase", "certificate", "replicatedJobsStatus"),
-    *("provisioningClassDetails", "idleSince"),
+    *("provisioningClassDetails", "idleSince", "repairs"),
 )
 _CONDITIONS = (
     *("Ready", "ManagedInstanceGroupReady", "TokensInjected", "NodesJoined"),

@@ -79,6 +79,15 @@ def repaired(seconds: float) -> Raw:
     return raw
 
 
+def being_repaired(seconds: float) -> Raw:
+    """The completed slice that was lost then and is being created again."""
+    raw = lost(seconds)
+    del raw["status"]["completedAt"]
+    raw["status"]["conditions"] = raw["status"]["conditions"][:1]
+    raw["status"]["repairs"] = {"count": 1, "lastAt": at(seconds + 10)}
+    return raw
+
+
 def idle_with_maintenance() -> Raw:
     """The completed slice, which no Pod uses and whose VMs have announced maintenance."""
     raw = completed(60, 70, 100, 120)
@@ -351,6 +360,21 @@ def test_a_loss_is_counted_by_its_reason_and_a_repair_by_its_duration(scrape: Sc
     }
 
 
+def test_a_relay_that_starts_during_a_repair_counts_a_repair_and_no_creation(
+    scrape: Scrape,
+) -> None:
+    scrape.slices.relisted([being_repaired(600)])
+    again = completed(60, 70, 100, 120)
+    again["status"]["conditions"][0]["lastTransitionTime"] = at(900)
+    again["status"] |= {"completedAt": at(900), "repairs": {"count": 1, "lastAt": at(610)}}
+    scrape.slices.changed("MODIFIED", again)
+    assert scrape.find_increases() == {
+        "repairs_total": 1,
+        "time_to_repair_seconds_count": 1,
+        "time_to_repair_seconds_sum": 300,
+    }
+
+
 def test_a_deletion_is_not_counted_as_a_loss(scrape: Scrape) -> None:
     scrape.slices.relisted([completed(60, 70, 100, 120)])
     deleting = lost(600, "DeletingMIG")
@@ -371,12 +395,12 @@ def test_a_slice_that_becomes_ready_without_a_completion_is_not_counted_as_a_rep
 def test_every_field_of_a_slice_that_is_read_is_kept_by_the_projection() -> None:
     running = lost(600)
     running["status"]["nodeSummary"] = {"running": 1}
-    slices = [running, idle_with_maintenance()]
+    slices = [running, idle_with_maintenance(), being_repaired(600)]
     filled = set()
     for raw in slices:
         record, parsed = read_record(raw), parse(json.dumps(raw).encode())
         assert read_record(parsed) == record
-        assert read_phases(parsed) == read_phases(raw) != {}
+        assert read_phases(parsed) == read_phases(raw)
         filled |= {one.name for one in fields(record) if getattr(record, one.name)}
     assert filled == {one.name for one in fields(GroupRecord)} - OF_THE_RELAY
 
