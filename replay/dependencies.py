@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from replay.cloud_logging import CloudLogging, Logs
 from replay.errors import in_plain_words
+from replay.output import print_note
 from replay.subscriptions import Subscriptions
 from shared.base.environment import Variables
 from shared.frame.step import SECONDS_FOR_CALLS
@@ -111,16 +112,22 @@ def open_dependencies(choice: Choice) -> Dependencies:
 
     environment = dict(make_environment(choice, os.environ, Path.home()))
     connection, found_in, unknown = Connection(_read_access(environment, choice)), "", ""
-    if choice.project:
-        environment["PUBSUB_PROJECT"] = choice.project
-    if not environment.get("PUBSUB_PROJECT"):
-        found, unknown = _find_settings(connection)
-        found_in = "" if unknown else TOOL_SETTINGS
+    if choice.project or not environment.get("PUBSUB_PROJECT"):
+        found, why = _find_settings(connection, choice.project)
+        if why and choice.project:
+            print_note(
+                "With --project, TOPIC_PREFIX, PROJECTS and all other settings that are not "
+                f"environment variables here are the defaults: {why}."
+            )
+        elif why:
+            unknown = f"PUBSUB_PROJECT is not set, and {why}"
+        found_in = "" if why else TOOL_SETTINGS
         safe = {
             name: value for name, value in found.items() if not name.startswith(_OF_THIS_MACHINE)
         }
         own = {name: value for name, value in environment.items() if value}
-        environment = {"PUBSUB_PROJECT": "unknown", **safe, **own}
+        chosen = {"PUBSUB_PROJECT": choice.project} if choice.project else {}
+        environment = {"PUBSUB_PROJECT": "unknown", **safe, **own, **chosen}
     settings = replace(from_environment(environment), access=connection.access)
     topics = Topics(settings.pubsub_project, settings.topic_prefix)
     return Dependencies(
@@ -143,16 +150,19 @@ def open_dependencies(choice: Choice) -> Dependencies:
     )
 
 
-def _find_settings(connection: Connection) -> tuple[Mapping[str, str], str]:
-    """The settings in the cluster, or why there are none."""
+def _find_settings(connection: Connection, project: str) -> tuple[Mapping[str, str], str]:
+    """The settings in the cluster, or why there are none; with ``project`` only those of it."""
     why = f"there is no {TOOL_SETTINGS}, which deploy.sh writes"
     try:
         found = _open_cluster(connection, SECONDS_FOR_CALLS).find_tool_settings()
-        if found.get("PUBSUB_PROJECT"):
+        named = found.get("PUBSUB_PROJECT")
+        if named and project in ("", named):
             return found, ""
+        if named:
+            why = f"{TOOL_SETTINGS} is of project {named}"
     except (AccessError, CallError, OutOfTimeError) as error:
         why = f"{TOOL_SETTINGS} cannot be read: {in_plain_words(error)}"
-    return {}, f"PUBSUB_PROJECT is not set, and {why.rstrip('.')}"
+    return {}, why.rstrip(".")
 
 
 def _find_missing_credentials(environment: Mapping[str, str]) -> str:

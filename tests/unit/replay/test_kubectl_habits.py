@@ -438,6 +438,15 @@ CLUSTER = {
         (CLUSTER, {"PUBSUB_PROJECT": "own"}, Choice(), "own", "tpu-functions-", "", ""),
         (CLUSTER, {}, Choice(project="other"), "other", "tpu-functions-", "", ""),
         (
+            CLUSTER,
+            {"PUBSUB_PROJECT": "own"},
+            Choice(project="from-cluster"),
+            "from-cluster",
+            "mine-",
+            dependencies.TOOL_SETTINGS,
+            "",
+        ),
+        (
             {},
             {},
             Choice(),
@@ -448,7 +457,7 @@ CLUSTER = {
             "deploy.sh writes",
         ),
     ],
-    ids=["in the cluster", "environment", "--project", "nowhere"],
+    ids=["in the cluster", "environment", "--project", "--project of the cluster", "nowhere"],
 )
 def test_settings_are_found_in_the_cluster(
     monkeypatch: pytest.MonkeyPatch,
@@ -470,6 +479,32 @@ def test_settings_are_found_in_the_cluster(
     deps = open_dependencies(choice)
     assert (deps.settings.pubsub_project, deps.settings.topic_prefix) == (project, prefix)
     assert (deps.found_in, deps.unknown, deps.settings.compute_endpoint) == (found_in, unknown, "")
+    assert deps.settings.projects == ({"a", "b"} if found_in else {project})
+
+
+@pytest.mark.parametrize(
+    "found, why",
+    [
+        ({}, "there is no ConfigMap tpu-functions/kubectl-tng, which deploy.sh writes"),
+        (CLUSTER, "ConfigMap tpu-functions/kubectl-tng is of project from-cluster"),
+    ],
+    ids=["nowhere", "of another project"],
+)
+def test_a_project_that_the_cluster_does_not_name_has_the_default_settings_and_the_tool_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    found: Mapping[str, str],
+    why: str,
+) -> None:
+    monkeypatch.setattr(Cluster, "find_tool_settings", lambda _: found)
+    open_dependencies(Choice(project="other"))
+    assert capsys.readouterr().err == (
+        "With --project, TOPIC_PREFIX, PROJECTS and all other settings that are not environment "
+        f"variables here are the defaults: {why}.\n"
+    )
+    monkeypatch.setattr(Cluster, "find_tool_settings", lambda _: CLUSTER)
+    open_dependencies(Choice(project="from-cluster"))
+    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize(
