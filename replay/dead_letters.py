@@ -146,7 +146,7 @@ def to_document(letter: DeadLetter) -> dict[str, Any]:
     raw = letter.pulled.data
     try:
         data = json.loads(raw)
-    except ValueError:
+    except (ValueError, RecursionError):
         data = base64.b64encode(raw).decode()
     return {
         "id": letter.id,

@@ -174,7 +174,7 @@ def _unwrap(line: bytes, name: str) -> _Recorded:
 def _parse_object(text: bytes) -> dict[str, Any] | None:
     try:
         document = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return document if isinstance(document, dict) else None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from datetime import timedelta
 from typing import Any
@@ -46,6 +47,14 @@ def test_a_poison_message_is_listed_with_step_attempts_and_reason() -> None:
     assert (letter["canBeReplayed"], letter["data"]) == (False, {"version": 7})
     assert letter["publishedAt"] == "2026-01-01T00:00:00Z"
     assert letter["deadSince"] > letter["publishedAt"]
+
+
+def test_a_dead_letter_that_is_nested_too_deeply_is_listed_with_its_bytes(tool: Tool) -> None:
+    data = b"[" * 50_000
+    make_dead_letter(tool, "label_node", data)
+    [letter] = listed(tool)
+    assert base64.b64decode(letter["data"]) == data
+    assert "is not JSON: maximum recursion depth exceeded" in letter["reason"]
 
 
 def test_the_table_has_time_step_attempts_and_reason(tool: Tool) -> None:

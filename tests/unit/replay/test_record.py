@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from pathlib import Path
 
@@ -41,9 +42,10 @@ def test_the_step_receives_its_messages_during_a_recording(tool: Tool, tmp_path:
     assert [step for step, _ in tool.harness.answers] == ["label_node"]
 
 
-def test_data_that_is_not_json_is_recorded(tool: Tool, tmp_path: Path) -> None:
-    [line] = record(tool, tmp_path / "x", b"\xff\x00")
-    assert json.loads(line)["data"] == "/wA="
+@pytest.mark.parametrize("data", [b"\xff\x00", b"[" * 50_000], ids=["binary", "nested"])
+def test_data_that_is_not_json_is_recorded(tool: Tool, tmp_path: Path, data: bytes) -> None:
+    [line] = record(tool, tmp_path / "x", data)
+    assert base64.b64decode(json.loads(line)["data"]) == data
 
 
 def test_a_recording_ends_at_the_limit_or_the_time_and_deletes_its_subscription(

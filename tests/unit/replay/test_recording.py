@@ -178,6 +178,11 @@ INVALID: dict[str, tuple[bytes, str]] = {
         "message of line 1 is not JSON: Expecting property name enclosed in double quotes: line 1 "
         "column 2 (char 1); it must be a JSON object",
     ),
+    "nested too deeply": (
+        b'{"data":' * 50_000,
+        "message of line 1 is not JSON: maximum recursion depth exceeded while decoding a JSON object "
+        "from a unicode string; it must be a JSON object",
+    ),
     "a list": (b"[1]", "message of line 1 is list; it must be a JSON object"),
     "another version": (
         b'{"version": 2, "kind": "TPUNodeGroup"}',
