@@ -15,7 +15,7 @@ from typing import Any
 from replay import decisions
 from replay.decisions import Decision
 from shared.base.documents import read_mapping
-from shared.base.timestamps import guess_time, render_time
+from shared.base.timestamps import LONG_AGO, guess_time, render_time
 from shared.node_groups.goodput import UNUSABLE
 from shared.node_groups.status import Condition
 from shared.triggers import routes
@@ -275,12 +275,13 @@ def read_timeline(
     ready: Condition | None = None,
     decide_again: DecideAgain | None = None,
     asked: datetime | None = None,
+    since: datetime = LONG_AGO,
 ) -> Timeline:
     """A timeline of entries, the oldest first, and of a group's Events.
 
     ``ready`` is the group's condition now; the timeline ends with it if no line reports Ready.
     ``decide_again`` repeats the decision of each invocation from its line. ``asked``: when the slice was
-    requested from a class.
+    requested from a class. ``since``: when the time range begins, of which nothing earlier was read.
     """
     reader = _Reader(resource_name, decide_again)
     if asked is not None:
@@ -295,21 +296,22 @@ def read_timeline(
             reader.read_entry(at, entry)
     for event in events:
         at = guess_time(event.get("firstTimestamp") or event.get("eventTime"))
-        if at is not None and at <= until:
+        if at is not None and since <= at <= until:
             times = f" (x{event['count']})" if _number(event.get("count")) > 1 else ""
             what = f"{event.get('reason', '')}{times}"
             is_bad = event.get("type") == "Warning"
             reader.moments.append(Moment(at, "event", what, str(event.get("message", "")), is_bad))
     if reader.ready is None and ready is not None:
-        reader.read_ready(min(ready.since, until), str(ready.reason), ready.message)
+        begin = min(max(ready.since, since), until)
+        reader.read_ready(begin, str(ready.reason), ready.message)
     reader.end_ready(None)
     reader.spans += [Span(VM, lane, RUNNING, at, None) for lane, at in reader.running.items()]
     reader.spans += reader.begun.values()
     moments = sorted(reader.moments, key=lambda moment: moment.at)
     begins = [span.begin for span in reader.spans] + [moment.at for moment in moments]
-    since = min(begins, default=until)
+    begin = max(since, min(begins, default=until))
     lanes = tuple(reader.spans), tuple(moments), dict(reader.unusable)
-    return Timeline(group, resource_name, chips_per_vm, since, until, *lanes)
+    return Timeline(group, resource_name, chips_per_vm, begin, until, *lanes)
 
 
 def _number(value: Any) -> float:

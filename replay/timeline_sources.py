@@ -130,7 +130,7 @@ def build_timeline(
     again = decide_again if request.with_decisions else None
     has_tries = any("candidate" in read_mapping(one, "jsonPayload") for one in own)
     asked_at = requested if has_tries and requested and requested >= since else None
-    given = own, events, request.until, ready, again, asked_at
+    given = own, events, request.until, ready, again, asked_at, since
     timeline = read_timeline(request.key, name, chips, *given)
     if period.cause is None or period.since is None or period.since > request.until:
         return timeline

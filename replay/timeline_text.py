@@ -18,7 +18,10 @@ def render_summary(timeline: Timeline, price: float | None) -> Iterator[str]:
         f"{timeline.since:%Y-%m-%d %H:%M:%S} to {timeline.until:%Y-%m-%d %H:%M:%S} UTC."
     )
     first_ready, not_ready = timeline.first_ready, timeline.not_ready
-    began = f"First Ready after {_took(first_ready)}" if first_ready else "Never Ready"
+    began = "Never Ready"
+    if first_ready is not None:
+        is_ready = "Ready at the beginning of this time range"
+        began = f"First Ready after {_took(first_ready)}" if first_ready else is_ready
     yield f"{began}; not Ready for {_took(not_ready)} in total."
     for phase in timeline.phases:
         yield f"- {phase.reason}, {_took(phase.took)}: {phase.message}"

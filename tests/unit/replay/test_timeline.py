@@ -15,7 +15,7 @@ import pytest
 
 from replay.timeline import COMPUTE, READY, RUNNING, STEP, VM, Timeline, read_timeline
 from replay.timeline_html import MAX_VMS, render_html
-from replay.timeline_text import join_moments, render_cost
+from replay.timeline_text import join_moments, render_cost, render_summary
 from shared.node_groups.status import Condition
 from tests.support.harness import Harness
 from tests.unit.replay.tool import Tool, example, training
@@ -174,6 +174,24 @@ def test_a_timeline_without_readiness_in_the_log_uses_the_status_of_the_group() 
     assert (span.what, span.begin, span.end) == ("Ready", at(30), None)
 
 
+def test_a_slice_that_was_ready_before_the_time_range_is_ready_at_its_beginning() -> None:
+    known = Condition("True", "Ready", "All", since=at(-9000), generation=1)
+    old = [{"reason": "Provisioned", "firstTimestamp": at(-9000).isoformat()}]
+    timeline = read(line(1, took=5000), ready=known, events=old, since=at(0))
+    head, began, *_ = render_summary(timeline, None)
+    assert "from 2026-01-01 10:00:00 to 2026-01-01 10:16:40 UTC" in head
+    assert began == "Ready at the beginning of this time range; not Ready for 0.0 s in total."
+    assert [moment.who for moment in timeline.moments] == ["status", "label_node"]
+
+
+def test_a_slice_that_was_not_ready_before_the_time_range_counts_from_its_beginning() -> None:
+    known = Condition("False", "Paused", "", since=at(-9000), generation=1)
+    timeline = read(line(1), ready=known, since=at(0))
+    _, began, paused, *_ = render_summary(timeline, None)
+    assert began == "Never Ready; not Ready for 16m 40s in total."
+    assert paused == "- Paused, 16m 40s: "
+
+
 def test_the_time_not_ready_ends_with_the_group() -> None:
     timeline = read(ready(0, "DeletingMIG"), line(60, "Done", step="tear_down"))
     assert seconds(timeline.not_ready) == 60
@@ -299,6 +317,8 @@ def test_the_timeline_of_a_slice_that_has_run_for_days_begins_with_its_creation(
     now = tool.json(*ARGUMENTS)
     assert now["since"] == before["since"]
     assert now["chipHours"] - before["chipHours"] == pytest.approx(2 * 24 * 8, rel=0.01)
+    late = tool.run(*ARGUMENTS, "--since", "10m").stdout
+    assert "Ready at the beginning of this time range; not Ready for 0.0 s in total." in late
 
 
 def test_a_deleted_group_has_a_timeline() -> None:
