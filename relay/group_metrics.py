@@ -51,6 +51,8 @@ class GroupRecord:
     """Whether maintenance of its VMs is announced."""
     unusable_since: datetime | None = None
     """Since when the relay has seen VMs of it run while it is not Ready."""
+    reason_since: datetime | None = None
+    """When the relay has seen its reason change while it was not Ready; ``since`` stays then."""
 
 
 def read_record(raw: Mapping[str, Any]) -> GroupRecord:
@@ -148,7 +150,8 @@ class GroupMetrics:
         for one in self._records.values():
             series = one.state, one.reason
             count[series] += 1
-            longest[series] = max(longest[series], _seconds(one.since, now))
+            since = max(filter(None, (one.since, one.reason_since)), default=None)
+            longest[series] = max(longest[series], _seconds(since, now))
             chips[one.state] += one.chips
             running[one.state] += one.running_chips
         for series in metrics.SLICE_SERIES:
@@ -163,10 +166,15 @@ class GroupMetrics:
         metrics.IDLE_CHIPS.set(sum(one.chips for one in self._records.values() if one.is_idle))
 
     def _store(self, key: GroupKey, record: GroupRecord, before: GroupRecord | None) -> None:
-        since = None
+        unusable_since = reason_since = None
         if record.state == GroupState.NOT_READY and record.running_chips:
-            since = (before.unusable_since if before else None) or self._now()
-        self._records[key] = replace(record, unusable_since=since)
+            unusable_since = (before.unusable_since if before else None) or self._now()
+        if before is not None and before.state == record.state == GroupState.NOT_READY:
+            is_same = before.reason == record.reason
+            reason_since = before.reason_since if is_same else self._now()
+        self._records[key] = replace(
+            record, unusable_since=unusable_since, reason_since=reason_since
+        )
 
     def _observe(self, raw: Mapping[str, Any]) -> None:
         """Replace the record of a group, and count its creation, loss or repair."""

@@ -102,7 +102,8 @@ LONGEST_IN_STATE = _declare(
     Gauge,
     "tpu_functions_slice_longest_in_state_seconds",
     ("state", "reason"),
-    "Longest time in this state: since `Ready` last changed, or since the deletion was requested.",
+    "Longest time in this state: since `Ready` last changed or, later, the relay saw its reason change; "
+    "or since the deletion was requested.",
     SLICE_SERIES,
 )
 CHIPS = _declare(

@@ -26,7 +26,7 @@ from tests.unit.relay.objects import Raw, group
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 FULL = {"topology": "2x2x2", "targetSizePolicyMode": "BULK", "nodeCount": 2}
-OF_THE_RELAY = {"unusable_since"}
+OF_THE_RELAY = {"unusable_since", "reason_since"}
 """The fields of a record that the relay observes itself."""
 
 
@@ -238,6 +238,35 @@ def test_the_longest_time_for_which_vms_run_in_a_slice_that_is_not_ready(scrape:
     recreated = {**second, "metadata": {**second["metadata"], "uid": "another"}}
     assert after(4200, "MODIFIED", recreated) == 100
     assert after(4300, "DELETED", recreated) == 0
+
+
+def test_a_reason_that_follows_another_counts_from_when_the_relay_has_seen_it(
+    scrape: Scrape,
+) -> None:
+    longest, hours = "slice_longest_in_state_seconds", 8 * 3600
+    scrape.slices.relisted([slice_at(0, "False", "InsufficientCapacity")])
+    scrape.now = NOON + timedelta(seconds=hours)
+    assert scrape.gauge(longest, "NotReady", "InsufficientCapacity") == hours
+    for _ in range(2):
+        scrape.slices.changed("MODIFIED", slice_at(0, "False", "AwaitingNodeJoin"))
+        assert scrape.gauge(longest, "NotReady", "AwaitingNodeJoin") == 0
+        scrape.slices.changed("MODIFIED", slice_at(0, "False", "InsufficientCapacity"))
+    scrape.slices.changed("MODIFIED", slice_at(0, "False", "AwaitingNodeJoin"))
+    scrape.now += timedelta(seconds=60)
+    scrape.slices.relisted([slice_at(0, "False", "AwaitingNodeJoin")])
+    assert scrape.gauge(longest, "NotReady", "AwaitingNodeJoin") == 60
+    scrape.slices.relisted([slice_at(hours + 50, "False", "AwaitingNodeJoin")])
+    assert scrape.gauge(longest, "NotReady", "AwaitingNodeJoin") == 10
+
+
+def test_a_deletion_counts_from_its_request_whatever_its_reason_becomes(scrape: Scrape) -> None:
+    scrape.slices.relisted([slice_at(0, "False", "Provisioning")])
+    for reason in ("Provisioning", "DeletingMIG"):
+        deleting = slice_at(0, "False", reason)
+        deleting["metadata"]["deletionTimestamp"] = at(0)
+        scrape.now += timedelta(seconds=60)
+        scrape.slices.changed("MODIFIED", deleting)
+    assert scrape.gauge("slice_longest_in_state_seconds", "Deleting", "DeletingMIG") == 120
 
 
 def test_a_deleted_or_recovered_slice_is_no_longer_shown(scrape: Scrape) -> None:
