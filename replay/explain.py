@@ -21,7 +21,7 @@ from replay.dependencies import Dependencies
 from replay.errors import in_plain_words
 from replay.publications import get_group
 from replay.serial_port import find_report
-from replay.text import find_time_of, join_names, link, render_age
+from replay.text import find_time_of, join_names, link, render_age, render_minute
 from shared.base.backoff import TICK
 from shared.base.documents import read_mapping
 from shared.base.reasons import PROGRESS, Reason, find_advice, find_entry
@@ -414,7 +414,7 @@ def summarize(explanation: Explanation) -> Iterator[str]:
     failed = {**explanation.refused, **explanation.failed}
     missed = [one for one in explanation.steps if one.missed and one.step not in failed]
     retries = [
-        f"{one.step} has failed since {one.since:%H:%M} UTC and is retried: {one.message}"
+        f"{one.step} has failed since {render_minute(one.since, now)} and is retried: {one.message}"
         for one in explanation.known.retries
     ]
     tried = [one.step for one in explanation.steps if one.missed]

@@ -6,6 +6,7 @@ from typing import Any
 
 from functions.provision_slice.decide import cut_words
 from functions.provision_slice.observe import ObservedPod
+from replay.text import render_minute
 from shared.slices import candidates
 from shared.slices.classes import SliceClass, find_naming
 from shared.slices.provider import Provider, Slice, SliceState, list_offers
@@ -50,8 +51,9 @@ def _list_candidates(
         elif known is None or candidates.is_open(of, place, desired.shape, desired.asker, now):
             yield place.key, "open", ""
         elif known.asked_by:
-            words = f"by {known.asked_by}; others may ask it at {known.until:%H:%M} UTC"
+            words = f"by {known.asked_by}; others may ask it at {render_minute(known.until, now)}"
             yield place.key, "claimed", words
         else:
-            words = f"since {known.since:%H:%M} UTC ({known.reason}): {cut_words(known.message)}"
-            yield place.key, "refused", f"{words}. The next try is at {known.until:%H:%M} UTC"
+            since, until = render_minute(known.since, now), render_minute(known.until, now)
+            words = f"since {since} ({known.reason}): {cut_words(known.message)}"
+            yield place.key, "refused", f"{words}. The next try is at {until}"

@@ -29,6 +29,11 @@ def render_age(age: timedelta) -> str:
     )
 
 
+def render_minute(at: datetime, now: datetime) -> str:
+    """A time with its date, if it is not of today: ``09:12 UTC``, ``11-28 09:12 UTC``."""
+    return f"{at:{'%H:%M' if at.date() == now.date() else '%m-%d %H:%M'}} UTC"
+
+
 def link(page: str) -> str:
     """A page of the docs: its path in a checkout, also where the tool was built from one; elsewhere its
     address."""

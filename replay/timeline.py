@@ -104,6 +104,11 @@ class Timeline:
         return [span for span in self.spans if span.kind == kind]
 
     @property
+    def time_form(self) -> str:
+        """How a time in it is shown: with its date if it has several days."""
+        return "%H:%M:%S" if self.since.date() == self.until.date() else "%m-%d %H:%M:%S"
+
+    @property
     def lanes(self) -> list[tuple[str, str]]:
         """Kind and name of each lane, in the order in which they are shown."""
         found = dict.fromkeys((span.kind, span.lane) for span in self.spans)

@@ -82,7 +82,7 @@ def render_chart(timeline: Timeline) -> str:
         # The bar of a running VM lies under the operations on it.
         spans = sorted(by_lane[lane], key=lambda span: span.what != RUNNING)
         drawn = {_look(span, begin, end): span for span in spans}
-        parts += (_bar(span, top, begin, end) for span in drawn.values())
+        parts += (_bar(span, top, begin, end, timeline.time_form) for span in drawn.values())
     if hidden:
         bottom = _TOP + len(lanes) * _LANE + 13
         parts.append(f'<text class="soft" x="0" y="{bottom}">and {len(hidden)} more VMs</text>')
@@ -120,12 +120,12 @@ def _look(span: Span, begin: datetime, end: datetime) -> tuple[str, int, int]:
     return _style(span), round(_x(span.begin, begin, end)), round(_x(span.until(end), begin, end))
 
 
-def _bar(span: Span, top: int, begin: datetime, end: datetime) -> str:
+def _bar(span: Span, top: int, begin: datetime, end: datetime, form: str) -> str:
     left, right = _x(span.begin, begin, end), _x(span.until(end), begin, end)
     took = (span.until(end) - span.begin).total_seconds()
     why = f": {span.why}" if span.why else ""
     lasts = "" if span.end else ", in progress"
-    title = f"{span.lane}, {span.what}, {span.begin:%H:%M:%S}, {took:.1f} s{lasts}{why}"
+    title = f"{span.lane}, {span.what}, {span.begin:{form}}, {took:.1f} s{lasts}{why}"
     bar = (
         f'<rect class="{_style(span)}" x="{left}" y="{top + 3}" width="{max(2.0, right - left):.1f}" '
         f'height="{_LANE - 6}" rx="2"><title>{_text(title)}</title></rect>'
@@ -142,6 +142,6 @@ def render_rows(timeline: Timeline) -> Iterator[str]:
         why += render_decision(moment.decision) if moment.decision else ()
         lines = "".join(f"<br><span class=soft>{_text(words)}</span>" for words in why)
         yield (
-            f"<tr{' class=loss' if moment.is_bad else ''}><td>{moment.at:%H:%M:%S}</td>"
+            f"<tr{' class=loss' if moment.is_bad else ''}><td>{moment.at:{timeline.time_form}}</td>"
             f"<td>{_text(moment.who)}</td><td>{_text(moment.what)}{lines}</td></tr>"
         )

@@ -84,7 +84,7 @@ def print_timeline(timeline: Timeline, price: float | None, form: Format) -> Non
     print()
     width = max((len(moment.who) for moment in timeline.moments), default=0)
     for moment in join_moments(timeline.moments):
-        first = f"{moment.at:%H:%M:%S}  {moment.who:<{width}}  "
+        first = f"{moment.at:{timeline.time_form}}  {moment.who:<{width}}  "
         why = f"  [{moment.why}]" if moment.why else ""
         print_paragraph(f"{moment.what}{why}", " " * len(first), first)
         for paragraph in decisions.render(moment.decision) if moment.decision else ():

@@ -515,6 +515,19 @@ def test_a_rejected_call_that_is_retried_is_the_cause_and_no_lost_message() -> N
     _after(tool, 300, 0, "default/training has been Ready for ")
 
 
+def test_a_call_that_has_been_retried_since_yesterday_has_the_date() -> None:
+    tool = _hour()
+    tool.harness.run_for(timedelta(hours=23, minutes=58))
+    tool.harness.hooks.instead = lambda step, call: (
+        UNAVAILABLE if step == "create_resources" and call.startswith("POST /compute/") else None
+    )
+    tool.harness.apply(training())
+    cause = (
+        "{} 2m (Provisioning): create_resources has failed since 01-01 23:58 UTC and is retried: "
+    )
+    _after(tool, 150, 0, cause)
+
+
 def test_what_each_resync_repeats_is_not_called_a_lost_message() -> None:
     tool = _hour()
     tool.harness.simulation.gce.faults.set_count_quota("instanceTemplates", 0)

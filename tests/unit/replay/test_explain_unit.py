@@ -490,6 +490,7 @@ CLASSES_OF: dict[str, tuple[dict[str, Any], dict[str, Any], str, str, States]] =
     "it is named": ({}, {"metadata": {"annotations": {CLASS_ANNOTATION: "v6e"}}}, f"named by the Pod's annotation {CLASS_ANNOTATION}", "Creating", [("next", ""), ("open", ""), ("open", "")]),
     "the first has refused": ({"refusals": [refused(0)]}, {}, DEFAULT, "Creating", [("refused", WORDS), ("next", ""), ("open", "")]),
     "its refusal has ended": ({"refusals": [refused(0, "00:00:01")]}, {}, DEFAULT, "Creating", [("next", ""), ("open", ""), ("open", "")]),
+    "it has refused until another day": ({"refusals": [refused(0) | {"since": "2025-12-31T23:59:00Z", "until": "2026-01-02T00:05:00Z"}]}, {}, DEFAULT, "Creating", [("refused", "since 12-31 23:59 UTC (QuotaExceeded): no quota. The next try is at 01-02 00:05 UTC"), ("next", ""), ("open", "")]),
     "another shape was refused": ({"refusals": [refused(0, topology="4x4")]}, {}, DEFAULT, "Creating", [("next", ""), ("open", ""), ("open", "")]),
     "another slice asks": ({"refusals": [refused(0, askedBy="team/a")]}, {}, DEFAULT, "Creating", [("claimed", "by team/a; others may ask it at 00:05 UTC"), ("next", ""), ("open", "")]),
     "all have refused": ({"refusals": [refused(number) for number in range(3)]}, {}, DEFAULT, "Exhausted", [("refused", WORDS)] * 3),

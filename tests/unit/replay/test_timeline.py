@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 
+from replay.output import Format
 from replay.timeline import COMPUTE, READY, RUNNING, STEP, VM, Timeline, read_timeline
 from replay.timeline_html import MAX_VMS, render_html
-from replay.timeline_text import join_moments, render_cost, render_summary
+from replay.timeline_text import join_moments, print_timeline, render_cost, render_summary
 from shared.node_groups.status import Condition
 from tests.support.harness import Harness
 from tests.unit.replay.tool import Tool, example, training
@@ -406,6 +407,18 @@ class Page(HTMLParser):
 
     def handle_data(self, data: str) -> None:
         self.text += data
+
+
+def test_times_have_a_date_if_the_timeline_has_several_days(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for until, shown in ((1000, "10:00:05"), (86_400, "01-01 10:00:05")):
+        timeline = read(*operation(5, 30, "insert"), until=until)
+        print_timeline(timeline, None, Format.TABLE)
+        assert f"\n{shown}  MIG" in capsys.readouterr().out
+        html = render_html(timeline, None)
+        assert f"<td>{shown}</td>" in html
+        assert f"MIG, insert, {shown}, 25.0 s" in html
 
 
 def test_the_page_is_self_contained_and_has_a_chart(tmp_path: Path) -> None:
