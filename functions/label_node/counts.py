@@ -141,8 +141,8 @@ def _is_outdated(observed: ObservedNodes, entry: Pending) -> bool:
 
 
 def _list_gone(observed: ObservedNodes) -> Iterator[str]:
-    """The VMs that do not exist, and those whose Node was deleted and that were not found among the
-    members."""
+    """The VMs that do not exist and, of those that were read, the ones that are no members and whose
+    Node was deleted."""
     for node in observed.nodes:
         is_read = node.vm in observed.instances
         if is_read and observed.instances[node.vm] is None and may_match(observed.group, node):
@@ -150,6 +150,6 @@ def _list_gone(observed: ObservedNodes) -> Iterator[str]:
     names = {*(node.name for node in observed.nodes), *observed.unread_nodes}
     for name in observed.trigger.nodes:
         vm = name.partition(".")[0]
-        is_own = is_vm_name(observed.group, vm)
-        if is_own and name not in names and vm not in observed.members:
+        is_read = vm in observed.instances and is_vm_name(observed.group, vm)
+        if is_read and name not in names and vm not in observed.members:
             yield vm

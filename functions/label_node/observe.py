@@ -122,7 +122,7 @@ def _read_instances(
 
     - of Nodes that a message of this step names: a Node is deleted only if its VM is gone now;
     - of a changed Node whose VM is reported lost: the VM may be back;
-    - of a Node that is gone, if they are few: the VM may run, and need a token;
+    - of a Node that is gone: the VM may run, and need a token;
     - without bootstrap tokens, of a Node that has rebooted since its proof: it may be another VM.
     """
     group = observed.group
@@ -139,7 +139,7 @@ def _read_instances(
     if work.trigger.cause != Cause.CONTINUED:
         missing = {vm for vm in named if is_vm_name(group, vm)} - {one.vm for one in nodes.values()}
         named &= observed.reported_lost
-        named |= missing if len(missing) <= FEW else set()
+        named |= missing
     wanted = unproved | set(work.trigger.vms) | named
     listed = _list_instances(work, group) if len(wanted) > FEW else {}
     found = {vm: listed[vm] for vm in sorted(wanted) if vm in listed}

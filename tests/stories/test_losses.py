@@ -453,6 +453,27 @@ def test_a_node_of_a_ready_group_deleted_manually_is_reported_with_what_to_do(
     helpers.assert_deleted_completely(harness)
 
 
+@pytest.mark.parametrize("minutes", [0, 90], ids=["young", "old"])
+@pytest.mark.parametrize("deleted", [4, 5])
+def test_many_nodes_deleted_manually_at_once_are_reported_as_deleted_and_their_vms_get_no_token(
+    deleted: int, minutes: int
+) -> None:
+    harness = Harness(helpers.with_heartbeats())
+    names = [helpers.vm_name(path) for path in ready(harness, nodeCount=8, topology="2x4x4")]
+    harness.run_for(minutes * MINUTE)
+    for name in names[:deleted]:
+        harness.simulation.admin("DELETE", f"/api/v1/nodes/{name}")
+    for _ in range(20):
+        harness.run_for(MINUTE)
+        assert helpers.pending(harness) == dict.fromkeys(names[:deleted], "NodeDeleted")
+        assert helpers.secrets(harness) == []
+    assert helpers.condition_of(harness)[:2] == ("False", "NodeDeleted")
+    for path in helpers.vms(harness)[:deleted]:
+        harness.simulation.gce.faults.act_as_user("POST", f"{path}/reset")
+    helpers.until_ready(harness)
+    helpers.assert_deleted_completely(harness)
+
+
 def test_a_vm_that_joined_before_an_upgrade_gets_no_other_token_when_its_node_is_deleted() -> None:
     """Earlier versions did not record in the metadata when the VM had been started."""
     harness = Harness(helpers.with_heartbeats())

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -269,16 +270,26 @@ def test_nodes_beyond_the_time_limit_are_published_in_a_message_to_the_step() ->
     assert decide(known, NOW).resume == message
 
 
-def test_a_node_that_was_not_read_is_not_reported_as_lost() -> None:
+DELETED_NODES: dict[str, tuple[dict[str, Any], list[str]]] = {
+    "and its VM does not exist": ({"instances": {B: None}}, ["NodeLost"]),
+    "and its VM is not a member": ({"instances": {B: replace(vm(B), is_member=False)}}, ["NodeLost"]),
+    "and its VM runs": ({"instances": {B: vm(B)}}, ["NodeDeleted"]),
+    "and its VM was not read": ({"instances": {}}, []),
+    "or was not read": ({"instances": {B: None}, "unread_nodes": frozenset({B})}, []),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("facts, whys", DELETED_NODES.values(), ids=DELETED_NODES)
+def test_a_node_that_was_deleted_is_reported_by_what_its_vm_does(
+    facts: dict[str, Any], whys: list[str]
+) -> None:
     given = observed(
         node(A),
         trigger=about_nodes(Cause.NODES_CHANGED, B),
-        known=COMPLETE,
+        known=replace(COMPLETE, completed_at=NOW),
         mig=INTERCONNECT_ACTIVE,
     )
-    unread = replace(given, unread_nodes=frozenset({B}))
-    assert [entry.why for entry in result(given).pending] == ["NodeLost"]
-    assert result(unread).pending == ()
+    assert [entry.why for entry in result(replace(given, **facts)).pending] == whys
 
 
 def test_the_message_of_ready_names_a_node_that_is_starting() -> None:
@@ -746,7 +757,9 @@ def test_a_proved_node_of_a_group_with_a_longer_name_is_neither_counted_nor_chan
 
 
 def test_a_lost_node_of_a_group_with_a_longer_name_is_not_reported() -> None:
-    given = observed(node(), known=COMPLETE, trigger=changed(B, OF_ANOTHER_GROUP.name))
+    gone = {B: None, OF_ANOTHER_GROUP.name: None}
+    trigger = changed(B, OF_ANOTHER_GROUP.name)
+    given = observed(node(), known=COMPLETE, trigger=trigger, instances=gone)
     assert [entry.name for entry in result(given).pending] == [B]
 
 
@@ -841,7 +854,7 @@ MESSAGES: dict[str, tuple[ObservedNodes, str, str]] = {
         "All 2 nodes have joined the cluster",
     ),
     "a deleted Node is reported immediately": (
-        observed(node(), known=COMPLETE, trigger=changed(B)),
+        observed(node(), known=COMPLETE, trigger=changed(B), instances={B: None}),
         "NodeLost",
         f"Waiting for 1 of 2 nodes to join the cluster; {B}. {LOST_MESSAGE}",
     ),

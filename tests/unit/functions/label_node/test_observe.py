@@ -75,6 +75,11 @@ def test_the_vm_and_the_node_of_a_debounced_event_may_be_gone() -> None:
     assert (observed.nodes, observed.instances) == ((), {B: None})
 
 
+def changed(*names: str) -> Trigger:
+    message = Message("default", "my-slice", "", Cause.NODES_CHANGED, NOW, nodes=names)
+    return ObjectTrigger(message)
+
+
 def continued(*names: str) -> Trigger:
     message = Message("default", "my-slice", "", Cause.CONTINUED, NOW, nodes=names)
     return ObjectTrigger(message)
@@ -138,6 +143,13 @@ CASES: dict[str, tuple[Status, Trigger, Mapping[str, Any], list[str]]] = {
         NODES_CHANGED,
         FIVE,
         ["list_instances", f"find_instances {E}", "find_nodes", "find_mig"],
+    ),
+    "a Node was deleted": (RESOURCES_READY, changed(B), cluster(node()), [f"find_instances {B}", f"find_nodes {B}"]),
+    "five Nodes were deleted, and the VM of one, too": (
+        RESOURCES_READY,
+        changed(B, C, D, E, F),
+        cluster(node(), vms={name: vm(name) for name in (A, B, C, D, E)}),
+        ["list_instances", f"find_instances {F}", f"find_nodes {B} {C} {D} {E} {F}"],
     ),
     "a Node without the group's label has changed": (RESOURCES_READY, NODES_CHANGED, UNLABELLED, [f"find_instances {A}", f"find_nodes {A}", "find_mig"]),
     "a VM that was started five minutes ago has no labelled Node": (
