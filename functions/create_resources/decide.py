@@ -72,6 +72,11 @@ def _plan_inserts(observed: observe.ObservedResources, now: datetime) -> Plan:
     is_blocked = any(one.resource.state is not State.READY for one in transitions.values())
     transitions[MIG] = _advance(observed, MIG, entries[MIG], now, is_blocked=is_blocked)
     resources = {kind: one.resource for kind, one in transitions.items()}
+    if known.pending and transitions[MIG].action is lifecycle.ResourceAction.INSERT:
+        # They are VMs of a MIG that is gone.
+        conditions = {**known.conditions}
+        conditions.pop(Type.NODES_JOINED, None)
+        known = replace(known, conditions=conditions, pending=())
     # Inserts follow only for the intents (Creating) that this status has. It is written by
     # compare-and-swap: if another invocation has written the status since, nothing is inserted.
     actions: list[Action] = [WriteStatus(_conclude(observed, known, resources, now))]

@@ -75,10 +75,11 @@ def _build_facts(observed: ObservedNodes, now: datetime) -> dict[str, VmFacts]:
     known, trigger = observed.status, observed.trigger
     is_rejection = trigger.cause in vm_reasons.REJECTIONS
     rejected = dict.fromkeys(trigger.vms, Reason(trigger.cause)) if is_rejection else {}
-    # After a repair, the last events about the former VMs arrive.
-    is_new = known.repairs.last_at is not None and known.completed_at is None
     losses = _read_loss(trigger, observed.instances) if isinstance(trigger, LogTrigger) else {}
-    losses = {} if is_new and not any(map(observed.instances.get, losses)) else losses
+    if known.completed_at is None:
+        # Other events are about VMs of a former MIG, or about VMs that never were members.
+        own = {*observed.members, *observed.earlier}
+        losses = {vm: loss for vm, loss in losses.items() if vm in own}
     gone = dict.fromkeys(_list_gone(observed) if known.completed_at is not None else ())
     misnamed = {vm for vm, _ in observed.misnamed}
     outdated = {name for name, entry in observed.earlier.items() if _is_outdated(observed, entry)}
@@ -130,12 +131,13 @@ def _read_loss(trigger: LogTrigger, instances: Mapping[str, Instance | None]) ->
 def _is_outdated(observed: ObservedNodes, entry: Pending) -> bool:
     """Whether an earlier entry no longer holds.
 
-    A loss holds until its VM runs again; any other reason until its VM is read, or is missing in a list
-    of all VMs.
+    A loss holds until its VM runs again, or a list without it has all VMs of the slice; any other reason
+    until its VM is read, or is missing in a list of all VMs.
     """
     is_loss = entry.why in VM_LOSSES
     if entry.name not in observed.instances:
-        return observed.has_all_vms and not is_loss
+        is_whole = len(observed.members) >= observed.group.spec.node_count
+        return observed.has_all_vms and (is_whole or not is_loss)
     instance = observed.instances[entry.name]
     return not is_loss or (instance is not None and instance.status in UP)
 

@@ -841,3 +841,18 @@ def test_the_end_of_a_slices_reservation_is_announced_and_the_next_slice_says_wh
     assert uid(harness) != before
     assert helpers.condition_of(harness, name=NAME)[:2] == ("False", "ReservationNotFound")
     assert harness.operations["instanceGroupManagers.insert"] == 2
+
+
+def test_a_slice_whose_mig_is_created_again_before_it_was_complete_is_kept() -> None:
+    harness = new_harness(options=helpers.with_heartbeats(join_s=(420.0, 421.0)))
+    harness.jobsets.behaviour = RUNS_FOREVER
+    post(harness, **SPOT)
+    until(harness, lambda: len(helpers.vms(harness)) == 4)
+    until(harness, lambda: len(helpers.pending(harness, NAME)) == 4)
+    harness.run_for(50 * SECOND)  # the MIG is created again before the next run of the sweep
+    before = uid(harness)
+    (path,) = helpers.of_kind(harness, "instanceGroupManagers")
+    harness.simulation.gce.faults.act_as_user("DELETE", path)
+    until_running(harness)
+    assert uid(harness) == before
+    assert harness.operations["instanceGroupManagers.insert"] == 2

@@ -211,6 +211,39 @@ def test_a_mig_deleted_manually_before_completion_is_created_again() -> None:
     helpers.assert_deleted_completely(harness)
 
 
+@pytest.mark.parametrize("model", [STANDARD, SPOT], ids=["STANDARD", "SPOT"])
+def test_vms_of_a_mig_that_was_created_again_have_lost_nothing(model: dict[str, Any]) -> None:
+    harness = Harness(helpers.with_heartbeats(join_s=(420.0, 421.0)))
+    harness.apply(manifest(instanceConfig=model))
+    helpers.until_reason(harness, "AwaitingNodeJoin")
+    helpers.until(harness, lambda: len(helpers.pending(harness)) == 2)
+    (path,) = helpers.of_kind(harness, "instanceGroupManagers")
+    harness.simulation.gce.faults.act_as_user("DELETE", path)
+    helpers.until_reason(harness, "NodeLost", timeout=5 * MINUTE)
+    helpers.until_reason(harness, "Provisioning", timeout=5 * MINUTE)
+    reasons = list[str]()
+    while not harness.is_ready(NAME):
+        harness.run_for(timedelta(seconds=5))
+        reasons.append(helpers.condition_of(harness)[1])
+    assert list(dict.fromkeys(reasons)) == ["Provisioning", "AwaitingNodeJoin", "Ready"]
+    helpers.assert_deleted_completely(harness)
+
+
+def test_a_foreign_vm_that_is_deleted_while_vms_join_is_no_loss() -> None:
+    harness = Harness(helpers.vm_options(joins=False))
+    harness.apply(manifest(instanceConfig=STANDARD))
+    helpers.until(harness, lambda: len(helpers.vms(harness)) == 2)
+    path = helpers.make_vm_manually(harness)
+    helpers.until_reason(harness, "NodeJoinTimeout")
+    expected = helpers.condition_of(harness)
+    assert "ForeignVM" in {reason for _, reason, _ in helpers.events(harness)}
+    harness.simulation.gce.faults.act_as_user("DELETE", path)
+    for _ in range(60):
+        harness.run_for(timedelta(seconds=5))
+        assert helpers.condition_of(harness) == expected
+    helpers.assert_deleted_completely(harness)
+
+
 def test_a_mig_deleted_manually_after_completion_is_reported_lost() -> None:
     harness = Harness()
     ready(harness)

@@ -22,6 +22,7 @@ from shared.node_groups.status import (
     POLICY,
     TEMPLATE,
     Condition,
+    Pending,
     Resource,
     State,
     Status,
@@ -207,6 +208,21 @@ def test_the_mig_of_a_slice_that_was_complete_is_not_inserted_again() -> None:
         f"The managed instance group {RESOURCE} is gone. The slice was complete and its managed "
         "instance group is gone. It is not created again: delete the group and apply it again."
     )
+
+
+@pytest.mark.parametrize("mig, is_gone", [(None, True), (instance_group(), False)])
+def test_a_mig_that_is_created_again_has_lost_no_vms(mig: Mig | None, is_gone: bool) -> None:
+    known = Status(
+        resources=resources(**POLICY_AND_TEMPLATE_READY, **{MIG: ready(MIG)}),
+        conditions={Type.NODES_JOINED: Condition("False", Reason.NODE_LOST, "lost", EARLIER, 1)},
+        pending=(Pending(f"{RESOURCE}-aaaa", Reason.NODE_LOST, EARLIER),),
+    )
+    given = observed(known=known, found={MIG: mig}, may_repeat_insert=True)
+    plan = decide(given, NOW)
+
+    after = outcome_status(plan)
+    assert inserts(plan) == ([MIG] if is_gone else [])
+    assert (after.pending == (), Type.NODES_JOINED not in after.conditions) == (is_gone, is_gone)
 
 
 @pytest.mark.conformance("tmpl-never-updated")

@@ -789,6 +789,9 @@ OUTDATED: dict[str, tuple[str, bool, dict[str, Instance | None], list[str]]] = {
     "a VM that is not in the list of all VMs": (Reason.NODE_JOIN_TIMEOUT, True, {}, []),
     "a VM that was not read, as not all VMs were read": (Reason.NODE_JOIN_TIMEOUT, False, {}, [Reason.NODE_JOIN_TIMEOUT]),
     "a lost VM that is not in the list of all VMs": (Reason.NODE_LOST, True, {}, [Reason.NODE_LOST]),
+    "a lost VM, and the slice has all its VMs": (Reason.NODE_LOST, True, {C: vm(C)}, [Reason.AWAITING_NODE_JOIN]),
+    "a lost VM, and one of the others is not a member": (Reason.NODE_LOST, True, {C: replace(vm(C), is_member=False)}, [Reason.NODE_LOST]),
+    "a lost VM, and not all VMs were read": (Reason.NODE_LOST, False, {C: vm(C)}, [Reason.NODE_LOST, Reason.AWAITING_NODE_JOIN]),
     "a VM that has just started": (Reason.NODE_JOIN_TIMEOUT, True, {B: vm(B, started=NOW)}, [Reason.AWAITING_NODE_JOIN]),
 }  # fmt: skip
 
@@ -800,6 +803,26 @@ def test_a_pending_entry_remains_unless_a_read_of_all_vms_contradicts_it(
     why, has_all_vms, instances, reasons = case
     known = replace(RESOURCES_READY, pending=(Pending(B, why, EARLIER),))
     given = observed(node(), known=known, has_all_vms=has_all_vms, instances={A: vm(), **instances})
+    assert [entry.why for entry in result(given).pending] == reasons
+
+
+FOREIGN_B = replace(vm(B, "STOPPING"), is_member=False)
+EVENTS_WHILE_VMS_JOIN: dict[str, tuple[tuple[str, ...], Instance | None, list[str]]] = {
+    "a VM for which the slice waits is gone": ((B,), None, ["Preempted"]),
+    "a member that no count has named stops": ((), vm(B, "STOPPING"), ["Preempted"]),
+    "a VM that no count has named is gone": ((), None, []),
+    "a VM that is not a member stops": ((), FOREIGN_B, []),
+}
+
+
+@pytest.mark.parametrize("case", EVENTS_WHILE_VMS_JOIN.values(), ids=EVENTS_WHILE_VMS_JOIN)
+def test_before_the_slice_is_complete_an_event_is_believed_only_about_its_own_vms(
+    case: tuple[tuple[str, ...], Instance | None, list[str]],
+) -> None:
+    named, instance, reasons = case
+    pending = tuple(Pending(name, Reason.AWAITING_NODE_JOIN, EARLIER) for name in named)
+    known = replace(RESOURCES_READY, pending=pending)
+    given = observed(node(), known=known, trigger=preempted(B), instances={B: instance})
     assert [entry.why for entry in result(given).pending] == reasons
 
 
@@ -843,6 +866,7 @@ DELETED_MESSAGE = (
     "BULK slice. The others wait and are billed. Delete the group and apply it again."
 )
 TWO_HOURS_AGO = NOW - timedelta(hours=2)
+JOINING = replace(RESOURCES_READY, pending=(Pending(B, Reason.AWAITING_NODE_JOIN, EARLIER),))
 DELETED = replace(COMPLETE, pending=(Pending(B, Reason.NODE_LOST, NOW),))
 TWO_DAYS_AGO = NOW - timedelta(hours=48)
 FLEX_COMPLETE = replace(COMPLETE, max_run_s=48 * 3600)
@@ -914,7 +938,7 @@ MESSAGES: dict[str, tuple[ObservedNodes, str, str]] = {
         "Waiting for 1 of 2 nodes to join the cluster",
     ),
     "an event about a deleted VM of a slice that was never complete": (
-        observed(node(), trigger=ENDED, instances={B: None}),
+        observed(node(), known=JOINING, trigger=ENDED, instances={B: None}),
         "NodeLost",
         DELETED_MESSAGE,
     ),
@@ -928,7 +952,7 @@ MESSAGES: dict[str, tuple[ObservedNodes, str, str]] = {
     "an event about another VM than the deleted one": (
         observed(
             node(),
-            known=result(observed(node(), trigger=ENDED, instances={B: None})),
+            known=result(observed(node(), known=JOINING, trigger=ENDED, instances={B: None})),
             instances={A: vm()},
         ),
         "NodeLost",
