@@ -26,6 +26,8 @@ from shared.node_groups.status import MAX_PENDING, Status, Type
 from shared.ports.gce.values import Instance
 from shared.ports.kubernetes.nodes import Node
 
+_NOT_JOINED = (Reason.AWAITING_NODE_JOIN, Reason.NODE_JOIN_TIMEOUT)
+
 
 def mark_members(
     work: Work, group: NodeGroup, found: Mapping[str, Instance | None], nodes: Iterable[Node] = ()
@@ -127,13 +129,14 @@ def had_node(group: NodeGroup, known: Status, instance: Instance, now: datetime)
         started = max(started, given) if started is not None else given
         if entry is not None and entry.why == Reason.NODE_DELETED:
             return True
-        if entry is not None and entry.why in (Reason.AWAITING_NODE_JOIN, Reason.NODE_JOIN_TIMEOUT):
+        if entry is not None and entry.why in _NOT_JOINED:
             return False
         if joined is not None and joined.is_true:
             # The count may be older than the loss of the VM's predecessor.
             return known.completed_at is not None and joined.since > given
-        if entry is None and len(known.pending) >= MAX_PENDING:
-            return False  # the status has no room for all VMs that have not joined
+        has_room = entry is not None or len(known.pending) < MAX_PENDING
+        if not has_room and any(one.why in _NOT_JOINED for one in known.pending):
+            return False  # the status names others first only if they have a more severe reason
     if known.completed_at is None or started is None:
         return False
     until = joined.since if joined is not None and not joined.is_true else now

@@ -507,6 +507,18 @@ def test_many_nodes_deleted_manually_at_once_are_reported_as_deleted_and_their_v
     helpers.assert_deleted_completely(harness)
 
 
+def test_no_vm_of_a_large_slice_gets_another_token_when_all_nodes_are_deleted() -> None:
+    harness = Harness(helpers.with_heartbeats())
+    paths = ready(harness, nodeCount=32, topology="4x4x8")
+    harness.run_for(20 * MINUTE)
+    for path in paths:
+        harness.simulation.admin("DELETE", f"/api/v1/nodes/{helpers.vm_name(path)}")
+    for _ in range(20):
+        harness.run_for(MINUTE)
+        assert helpers.secrets(harness) == []
+    assert set(helpers.pending(harness).values()) == {"NodeDeleted"}
+
+
 def test_a_vm_that_joined_before_an_upgrade_gets_no_other_token_when_its_node_is_deleted() -> None:
     """Earlier versions did not record in the metadata when the VM had been started."""
     harness = Harness(helpers.with_heartbeats())

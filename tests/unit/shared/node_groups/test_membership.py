@@ -151,7 +151,13 @@ def joined_since(ago: int) -> Status:
 UNRECORDED = started(25)
 UNRECORDED = replace(UNRECORDED, metadata={key: value for key, value in UNRECORDED.metadata.items() if key != VM_STARTED_KEY})  # fmt: skip
 
-OTHERS = tuple(Pending(f"other-{n}", "AwaitingNodeJoin", NOW) for n in range(MAX_PENDING))
+
+def full(missing: int, *last: str) -> Status:
+    """A status without room for the VM: Nodes of others were deleted, but the last have these reasons."""
+    whys = [*["NodeDeleted"] * (MAX_PENDING - len(last)), *last]
+    pending = tuple(Pending(f"other-{n}", why, NOW) for n, why in enumerate(whys))
+    return replace(status(True, missing), pending=pending)
+
 
 HAD_NODE: dict[str, tuple[Instance, Status, bool]] = {
     "nothing shows it": (started(40), status(missing=10), False),
@@ -169,7 +175,10 @@ HAD_NODE: dict[str, tuple[Instance, Status, bool]] = {
     "it is older than the complete slice": (started(40), status(completed=True), True),
     "it got its token six minutes before a Node was missing": (started(40), status(True, 24), True),
     "it got its token five minutes before a Node was missing": (started(40), status(True, 25), False),
-    "the status has no room for it": (started(40), replace(status(True, 24), pending=OTHERS), False),
+    "the status has no room for it, and another VM waits for its join": (started(40), full(24, "AwaitingNodeJoin"), False),
+    "the status has no room for it, and another VM has not joined in time": (started(40), full(24, "NodeJoinTimeout"), False),
+    "the status has no room for it, as Nodes of others were deleted": (started(40), full(24), True),
+    "the status has no room for it, and it got its token since Nodes of others were deleted": (started(40), full(25), False),
     "it got its token six minutes before it was lost": (started(40), status(True, 1, NodeLost=24), True),
     "it got its token five minutes before it was lost": (started(40), status(True, 1, NodeLost=25), False),
 }  # fmt: skip
