@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from functions.inject_token import tokens_condition
 from functions.inject_token.actions import CreateSecret, RevokeIfJoined, SetMetadata
 from functions.inject_token.observe import UNUSED_AFTER, NothingToInject, ObservedVms, Vm
+from shared.base import backoff
 from shared.base.names import VM_STARTED_KEY
 from shared.frame.plan import Action, Each, Plan, Send, plan_unread
 from shared.node_groups import readiness, recovery
@@ -19,8 +20,9 @@ from shared.triggers import routes
 from shared.triggers.message import BATCH, Cause
 from shared.triggers.trigger import LogTrigger, Trigger
 
-MIN_LEFT = timedelta(minutes=10)
-"""A token with less time left is replaced if its VM has not joined."""
+MIN_LEFT = backoff.MAX_GAP + timedelta(minutes=1)
+"""A token with less time left is replaced if its VM has not joined: it might expire before the next
+resync."""
 SWEPT_SELDOM_AFTER = timedelta(minutes=8)
 """A group that has waited so long for its VMs is not triggered by each run of the sweep any more."""
 

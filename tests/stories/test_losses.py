@@ -756,6 +756,18 @@ def test_a_node_that_joins_without_a_providerid_is_reported_and_not_counted() ->
     assert ("Node", "MissingProviderID", f"Node {name} joined without a ProviderID") in reported
 
 
+def test_a_vm_that_has_not_joined_for_hours_always_has_a_valid_token() -> None:
+    harness = Harness(helpers.vm_options(joins=False))
+    harness.apply(manifest())
+    helpers.until(harness, lambda: len(helpers.secrets(harness)) == 2)
+    for _ in range(6 * 60):
+        harness.run_for(MINUTE)
+        found = [helpers.metadata_of(helpers.get(harness, path)) for path in helpers.vms(harness)]
+        ids = {one["kubeadm-join-token"].partition(".")[0] for one in found}
+        assert {f"bootstrap-token-{one}" for one in ids} <= set(helpers.secrets(harness))
+    helpers.assert_deleted_completely(harness)
+
+
 def test_unused_tokens_expire_after_an_hour() -> None:
     harness = Harness(helpers.vm_options(joins=False))
     harness.apply(manifest())

@@ -52,7 +52,7 @@ def instance_group(**change: Any) -> Mig:
 VM = f"{RESOURCE}-ab12"
 BOOTED = NOW - timedelta(minutes=1)
 CREATED_BY = f"projects/1/zones/us-central1-c/instanceGroupManagers/{RESOURCE}"
-OLD = Token("oldold", "o" * 16, NOW + timedelta(minutes=30))
+OLD = Token("oldold", "o" * 16, NOW + timedelta(minutes=35))
 
 
 def instance(

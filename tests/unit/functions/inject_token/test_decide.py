@@ -206,8 +206,10 @@ def test_a_resync_publishes_the_vms_that_need_a_token(case: tuple[Vm, bool]) -> 
         (MIN_LEFT - SECOND, ["SetMetadata", "CreateSecret newnew", "RevokeIfJoined"]),
     ],
 )
-def test_a_token_is_replaced_in_its_last_ten_minutes(left: timedelta, actions: list[str]) -> None:
-    assert timedelta(minutes=10) == MIN_LEFT
+def test_a_token_is_replaced_if_it_may_expire_before_the_next_resync(
+    left: timedelta, actions: list[str]
+) -> None:
+    assert timedelta(minutes=31) == MIN_LEFT
     token = token_with(left=left)
     assert describe(decide(observed(Vm(instance(token=token), None, token)), NOW)) == actions
 
