@@ -147,7 +147,8 @@ def find_group(invocation: Invocation, is_first_observation: bool = False) -> An
                 raise NothingToDo("GroupGone")
             if message.uid and raw["metadata"]["uid"] != message.uid:
                 raise NothingToDo("GroupReplaced")
-            return node_group.parse(raw, cluster_id)
+            # After a 401, it may be another cluster than before the group was read.
+            return node_group.parse(raw, invocation.cluster.get_cluster_id())
         case LogTrigger(event):
             name, cluster = event.resource_name, invocation.cluster
             if event.concerns_vm and is_first_observation:

@@ -13,9 +13,9 @@ class Connection:
     """The connection to the cluster: opened when it is first needed, then kept for the process.
 
     ``constants`` caches the ids of the cluster and its installation, and ``cached`` what is read seldom,
-    with the time until which it is cached. Both are cleared when a kubeconfig is read again: it may be
-    another cluster. ``cluster_id`` is the id that was read last. Messages carry it, also after that:
-    they are about objects of the cluster in which their invocation began.
+    with the time until which it is cached. Both are cleared when a kubeconfig is read again, and after a
+    401: it may be another cluster. ``cluster_id`` is the id that was read last. Messages carry it, also
+    after that: they are about objects of the cluster in which their invocation began.
     """
 
     def __init__(
@@ -46,6 +46,8 @@ class Connection:
         with self._lock:
             if self._session is None or self._session is refused:
                 self._session = self._open(remaining_s())
+                self.constants.clear()
+                self.cached.clear()
             return self._session
 
     @property
