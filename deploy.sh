@@ -272,14 +272,15 @@ check_images() {
   [ -z "$unnamed" ] || fail "$unnamed is enabled, but no image is given for it: add --images REPOSITORY/$unnamed@sha256:..."
 }
 
-# What kubectl has applied, an installation before the first release of the chart or tpu-operator's CRD, becomes helm's with
-# its fields, so that helm removes those that the chart does not have. A refused `helm uninstall` is taken back.
+# What kubectl has applied, an installation before the first release of the chart, the ServiceAccounts of kubeconfigs or
+# tpu-operator's CRD, becomes helm's with its fields, so that helm changes them, and removes those that the chart does not have.
+# A refused `helm uninstall` is taken back.
 take_over() {
   local status theirs
   status=$(read_release_status)
   if [ "$status" = uninstalling ]; then helm rollback tpu-functions --namespace=tpu-functions "$(helm history tpu-functions --namespace=tpu-functions --max=1 --output=json | sed -n 's/.*"revision": *\([0-9]*\).*/\1/p')"; fi
   [ -z "$status" ] || return 0
-  theirs=$(kubectl --namespace=tpu-functions get deployment relay --ignore-not-found --output=name)
+  theirs=$(kubectl --namespace=tpu-functions get deployment/relay serviceaccount/sweep --ignore-not-found --output=name)
   # helm keeps its own CRD at an uninstallation.
   theirs+=$(kubectl get customresourcedefinition tpunodegroups.tpu.google.com --ignore-not-found \
     --output=jsonpath='{.metadata.name}/{.metadata.annotations.meta\.helm\.sh/release-name}')

@@ -35,6 +35,7 @@ from tests.real.deploy.outputs import (
 from tests.support.chart import TOKEN_WRITER, define_anything, render
 from tests.support.manifests import manifest
 
+DOCS = Path(__file__).parents[3] / "docs"
 pytestmark = pytest.mark.real
 
 
@@ -122,6 +123,43 @@ def test_an_installation_by_kubectl_becomes_helms_without_its_old_settings(
         again = deploy.run("--yes", "--images", "example.test/tpu:1", "prod")
         assert again.code == 0, again.output
         assert "become helm's" not in again.output
+
+
+def list_commands(page: str, beginning: str) -> list[str]:
+    """Return the lines of a page that begin so, without their indentation."""
+    lines = (line.strip() for line in (DOCS / page).read_text().splitlines())
+    return [line for line in lines if line.startswith(beginning)]
+
+
+@pytest.mark.parametrize("applied", ["by the page", "by kubectl"])
+def test_a_release_changes_the_permissions_that_were_applied_before_the_first_run(
+    applied: str, deploy: Installer
+) -> None:
+    """Kubeconfigs need ServiceAccounts before it; fields that are kubectl's conflict with helm 4."""
+    (command,) = [
+        line for line in list_commands("install.md", "kubectl apply ") if "rbac.yaml" in line
+    ]
+    if applied == "by kubectl":
+        command = command.replace(" --server-side --field-manager=helm", "")
+    assert deploy.run_shell(command).code == 0
+    rules = deploy.tree / "infra" / "chart" / "manifests" / "base" / "rbac.yaml"
+    nodes = "    resources: [nodes]\n    verbs: [get, list, patch, delete]"
+    with simulated_kubelet(deploy.plane):
+        first = deploy.run("--yes", "--images", "example.test/tpu:1", "prod")
+        assert first.code == 0, first.output
+        if applied == "by the page":
+            commands = list_commands("cluster-access.md", "kubectl ")
+            delete, apply = (line for line in commands if " delete s" in line or " apply " in line)
+            assert deploy.run_shell(f"{delete}\n{apply}").code == 0
+        deploy.terraform = [HAS_STATE]
+        assert nodes in rules.read_text()
+        rules.write_text(rules.read_text().replace(nodes, nodes.replace("get", "get, watch")))
+        second = deploy.run("--yes", "--images", "example.test/tpu:1", "prod")
+        assert second.code == 0, second.output
+    path = "/apis/rbac.authorization.k8s.io/v1/clusterroles/tpu-functions-label-node"
+    _, role = deploy.plane.request("GET", path)
+    assert any("watch" in rule["verbs"] for rule in role["rules"])
+    assert role["metadata"]["annotations"]["meta.helm.sh/release-name"] == "tpu-functions"
 
 
 def list_generations(deploy: Installer) -> set[tuple[str, str]]:
