@@ -78,11 +78,11 @@ set_requirements() { # PROJECT
     [ -z "$secrets$tokens" ] || permissions+=" secretmanager.secrets.setIamPolicy"
     [ -z "$tokens" ] || permissions+=" secretmanager.secrets.create secretmanager.versions.add secretmanager.versions.access"
   fi
-  if [ "$mode" = destroy ]; then
-    apis=${apis#compute} permissions=${permissions//.create/.delete}
-  elif [ "$1" = "$project" ]; then
-    permissions+=" iam.serviceAccounts.actAs serviceusage.services.enable logging.logEntries.list"
-    [ -n "$images" ] || [ "$builder" = docker ] || permissions+=" cloudbuild.builds.create"
+  if [ "$mode" = destroy ]; then apis=${apis#compute} permissions=${permissions//.create/.delete}
+  else
+    permissions+=" serviceusage.services.enable"
+    [ "$1" != "$project" ] || permissions+=" iam.serviceAccounts.actAs logging.logEntries.list"
+    [ "$1" != "$project" ] || [ -n "$images" ] || [ "$builder" = docker ] || permissions+=" cloudbuild.builds.create"
   fi
 }
 

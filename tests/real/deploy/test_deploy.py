@@ -224,8 +224,8 @@ PERMISSIONS = {
     "secretmanager.secrets.create": "secretmanager.admin",
     "secretmanager.versions.add": "secretmanager.admin",
     "secretmanager.versions.access": "secretmanager.admin",
-    "iam.serviceAccounts.actAs": "iam.serviceAccountUser",
     "serviceusage.services.enable": "serviceusage.serviceUsageAdmin",
+    "iam.serviceAccounts.actAs": "iam.serviceAccountUser",
     "cloudbuild.builds.create": "cloudbuild.builds.editor",
 }
 """The permissions that an installation needs, with a role that includes each."""
@@ -250,6 +250,20 @@ def test_each_missing_permission_is_reported_with_a_role_that_includes_it(
         f" --member=serviceAccount:{service_account} --role=roles/{role}\n"
         for permission, role in PERMISSIONS.items()
     )
+
+
+def test_the_permissions_in_a_served_project_are_checked(read_only: Installer) -> None:
+    """Terraform enables APIs, creates a role and log sinks there, and grants the role."""
+    read_only.lacking = set(PERMISSIONS)
+    read_only.settings.projects = f"{PROJECT} my-tpu-project"
+    ran = read_only.run("prod")
+    assert re.findall(r"project my-tpu-project: you lack (\S+)", ran.output) == [
+        "resourcemanager.projects.setIamPolicy",
+        "iam.roles.create",
+        "logging.sinks.create",
+        "serviceusage.services.enable",
+    ]
+    assert ran.changing_calls() == []
 
 
 FAILED: dict[str, tuple[list[str], dict[str, Any], str]] = {
