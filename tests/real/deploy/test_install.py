@@ -32,7 +32,8 @@ from tests.real.deploy.outputs import (
     REPOSITORY,
     USERS_WITH_JOBSETS,
 )
-from tests.support.chart import TOKEN_WRITER, define_anything, render
+from tests.support.chart import CHART, TOKEN_WRITER, define_anything, render, run_helm
+from tests.support.chart import PROJECT as PROJECT_VALUES
 from tests.support.manifests import manifest
 
 DOCS = Path(__file__).parents[3] / "docs"
@@ -160,6 +161,28 @@ def test_a_release_changes_the_permissions_that_were_applied_before_the_first_ru
     _, role = deploy.plane.request("GET", path)
     assert any("watch" in rule["verbs"] for rule in role["rules"])
     assert role["metadata"]["annotations"]["meta.helm.sh/release-name"] == "tpu-functions"
+
+
+def test_the_commands_for_a_copy_of_a_cluster_leave_nothing_that_needs_the_installation(
+    deploy: Installer,
+) -> None:
+    """Webhooks that fail closed would reject workloads, and a group would wait for its finalizer."""
+    values = {**PROJECT_VALUES, "injectEnv": {"enabled": True, "admitJobs": True, "tiePods": True}}
+    command = ("install", "tpu-functions", str(CHART), "--create-namespace")
+    done = run_helm(*command, values=values, plane=deploy.plane)
+    assert done.returncode == 0, done.stderr
+    group = manifest()
+    group["metadata"]["finalizers"] = ["tpu-functions.dev/cleanup"]
+    groups = "/apis/tpu.google.com/v1alpha1/namespaces/default/tpunodegroups"
+    assert deploy.plane.request("POST", groups, group)[0] == 201
+    page = (DOCS / "backups.md").read_text()
+    (block,) = re.findall(r"```sh\n(kubectl config use-context copy\n.*?)```", page, re.DOTALL)
+    ran = deploy.run_shell(block.replace("use-context copy", "use-context tests"))
+    assert ran.code == 0, ran.output
+    kinds = "mutatingwebhookconfigurations,validatingadmissionpolicybindings"
+    left = deploy.plane.run_kubectl("get", kinds, "-l", OWN_LABEL, "-o", "name").stdout
+    assert left == ""
+    assert deploy.plane.request("GET", groups)[1]["items"] == []
 
 
 def list_generations(deploy: Installer) -> set[tuple[str, str]]:
