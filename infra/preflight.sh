@@ -195,7 +195,7 @@ check_requirements() { # VERSION
   [ "$minor" -ge 30 ] || add_problem "Kubernetes 1.$minor has no ValidatingAdmissionPolicies, which restrict permissions on Secrets and Nodes" "upgrade the cluster to 1.30 or newer"
   [ -z "$jobsets" ] || [ "$workloads" = true ] || kubectl get customresourcedefinitions jobsets.jobset.x-k8s.io >/dev/null 2>&1 ||
     add_problem "jobset_provider is $jobsets, but JobSet is not installed in the cluster" "https://jobset.sigs.k8s.io/docs/installation"
-  ! is_installed helm || check_release
+  if is_installed helm; then check_release; check_values; fi
   check_provider
   ! $is_gke || [ "$jobsets" = gke ] ||
     echo "this cluster is on GKE: no VM of a TPUNodeGroup can join it by kubeadm; for slices of JobSets, set jobset_provider = \"gke\" (docs/install.md, A cluster)"
@@ -229,6 +229,18 @@ check_release() {
   oldest=$(read_metadata tpu-functions.dev/oldest-downgrade)
   [ -z "$oldest" ] || ! is_older "$release" "${oldest%%:*}" ||
     add_problem "version $installed is installed, from which there is no way back to $release: ${oldest#*: }" "use the release ${oldest%%:*}, or a newer one"
+}
+
+# Without this check helm would reject them after Terraform's changes. The values that follow from the settings are those of
+# the last run, which another version may have written: values that are valid without them are accepted.
+check_values() {
+  if [ -z "$values" ] || { [ -f "$deployed" ] && render_values "--values=$deployed"; } || render_values; then return 0; fi
+  add_problem "$values: $(sed -n -e '/^Use --debug/d' -e '/^Error: /,$p' "$temporary/helm" | sed 's/^Error: //' | tr -s '\n ' ' ')" \
+    "correct it (docs/kubernetes-manifests.md)"
+}
+
+render_values() { # [FLAG]
+  helm template tpu-functions infra/chart --namespace=tpu-functions --set-string="project=$project" "$@" "--values=$values" >/dev/null 2>"$temporary/helm"
 }
 
 read_metadata() { # KEY

@@ -30,6 +30,7 @@ from tests.real.deploy.installer import (
     simulated_kubelet,
 )
 from tests.real.deploy.outputs import (
+    ID_TOKENS,
     PROJECT,
     REPOSITORY,
 )
@@ -493,6 +494,36 @@ def test_a_helm_that_could_not_install_is_reported_before_anything_is_changed(
     ran = read_only.run("--images", "example.test/tpu:1", "prod")
     assert ran.output.endswith(f"deploy.sh: 1 problem(s); nothing was changed\n\n{problem}")
     assert ran.changing_calls() == []
+
+
+@pytest.mark.parametrize(
+    "values, problem",
+    [
+        ("injectenv: {enabled: true}", "'injectenv' not allowed"),
+        ("guardrails: {limits: {maxChips: '64'}}", "guardrails.limits need guardrails.enabled: "),
+        ("guardrails: {enabled: true", "did not find expected"),
+        ("guardrails: {enabled: true, limits: {maxChips: '64'}}", ""),
+    ],
+    ids=["unknown", "without effect", "no YAML", "valid"],
+)
+def test_values_that_the_chart_rejects_are_reported_before_anything_is_changed(
+    values: str, problem: str, read_only: Installer
+) -> None:
+    (read_only.folder / "prod.yaml").write_text(values)
+    ran = read_only.run("--dry-run", "--images", "example.test/tpu:1", "prod")
+    found = re.findall(r"\n  - DIR/prod.yaml: (.*)\n      correct it \(docs/kub", ran.output)
+    assert [problem in one for one in found] == ([True] if problem else []), ran.output
+    assert (ran.code, ran.changing_calls()) == (1 if problem else 0, [])
+
+
+def test_values_that_need_those_of_the_last_run_are_accepted(installed: Installer) -> None:
+    installed.outputs = ID_TOKENS
+    (installed.folder / "prod.yaml").write_text("identity: {users: {sweep: me}}")
+    rejected = installed.run("--dry-run", "--images", "example.test/tpu:1", "prod")
+    assert "  - DIR/prod.yaml: " in rejected.output
+    (installed.folder / "prod.deployed.yaml").write_text(ID_TOKENS.values)
+    ran = installed.run("--dry-run", "--images", "example.test/tpu:1", "prod")
+    assert ran.code == 0, ran.output
 
 
 @pytest.mark.parametrize(
