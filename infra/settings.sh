@@ -104,6 +104,7 @@ write_settings() {
   } >"$settings"
   print_heading "$settings was written"
   echo "Project $project, region $region, cluster $context at $server: the functions must reach this address, through vpc_egress if it is private."
+  case $server in *.gke.goog | *.gke.goog:*) echo "Replace ca_certificate: the certificate of GKE's DNS-based endpoint is signed by Google Trust Services, not by the cluster's CA (docs/cluster-access.md, GKE)." ;; esac
   [ "$prefix" = "$cluster" ] || echo "The names of all resources begin with $prefix (name_prefix), because $cluster is no valid prefix."
   ! $is_gke || echo "Replace the location, the name, the zone and the service account in node_pools."
 }

@@ -73,6 +73,18 @@ def test_a_first_run_writes_settings_that_need_no_change_and_a_backend(deploy: I
     ]
 
 
+@pytest.mark.parametrize(
+    "server, is_named", [("0123-456.us-east5.gke.goog", True), ("10.0.0.2", False)]
+)
+def test_a_first_run_says_that_another_ca_signs_gkes_dns_based_endpoint(
+    server: str, is_named: bool, deploy: Installer
+) -> None:
+    deploy.kubectl = [GKE, ("config view --minify --output", f"https://{server}", 0)]
+    ran = deploy.run("research")
+    assert ran.code == 0, ran.output
+    assert ran.says("Replace ca_certificate: the certificate of GKE's DNS-based ") is is_named
+
+
 @pytest.mark.parametrize("is_gke", [False, True])
 @pytest.mark.parametrize(
     "cluster, prefix",
