@@ -19,7 +19,8 @@ from tests.terraform import workspace
 from version import VERSION
 
 PAGE = (ROOT / "docs" / "install.md").read_text()
-CHARTS = f"ghcr.io/{release.read_repository().partition('/')[0]}/charts"
+OWNER = release.read_repository().partition("/")[0]
+CHARTS = f"ghcr.io/{OWNER if OWNER == 'OWNER' else OWNER.lower()}/charts"
 WITHOUT = PAGE[PAGE.index("## Without deploy.sh") :]
 
 

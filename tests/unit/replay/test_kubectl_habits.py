@@ -319,8 +319,7 @@ def test_only_the_nodes_of_node_pools_of_workloads_are_read() -> None:
 def test_a_page_is_an_address_where_there_are_no_pages(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_checkout: bool, owner: str, shown: str
 ) -> None:
-    repository = text.REPOSITORY.replace("OWNER", owner)
-    monkeypatch.setattr(text, "REPOSITORY", repository)
+    monkeypatch.setattr(text, "REPOSITORY", f"https://github.com/{owner}/tpu-functions")
     monkeypatch.setattr(text, "__file__", str(tmp_path / "replay" / "text.py"))
     if is_checkout:
         (tmp_path / "docs").mkdir()
