@@ -13,7 +13,7 @@ from typer.core import TyperGroup
 from replay.completion import complete_groups, find_kind
 from replay.dependencies import Choice, Dependencies
 from replay.errors import ReplayError, in_plain_words
-from replay.output import Format, print_sent, say
+from replay.output import Format, print_note, print_sent, say
 from replay.publications import Publication, Sent, publish
 from shared.base.environment import SettingsError
 from shared.base.fields import count
@@ -90,6 +90,8 @@ def get_dependencies(ctx: typer.Context, *, needs_settings: bool = True) -> Depe
     deps = make(Choice(**ctx.meta))
     if needs_settings and deps.unknown:
         raise SettingsError(deps.unknown)
+    if needs_settings and deps.note:
+        print_note(deps.note)
     return deps
 
 

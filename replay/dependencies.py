@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 
 from replay.cloud_logging import CloudLogging, Logs
 from replay.errors import in_plain_words
-from replay.output import print_note
 from replay.subscriptions import Subscriptions
 from shared.base.environment import Variables
 from shared.frame.step import SECONDS_FOR_CALLS
@@ -62,7 +61,7 @@ class Dependencies:
 
     ``namespace``: that of names without one. ``found_in``: where in the cluster the settings were found;
     empty: on this machine. ``unknown``: why the settings are not known; ``unread``: why neither Google's
-    log nor its VMs can be read. Both are empty if all is well.
+    log nor its VMs can be read. Both are empty if all is well. ``note``: which settings are defaults.
     """
 
     settings: Settings
@@ -83,6 +82,7 @@ class Dependencies:
     found_in: str = ""
     unknown: str = ""
     unread: str = ""
+    note: str = ""
 
     def open_cluster(self) -> Cluster:
         """The cluster, for the calls of the next 30 seconds."""
@@ -111,11 +111,12 @@ def open_dependencies(choice: Choice) -> Dependencies:
     from shared.runtime import make_gke_client
 
     environment = dict(make_environment(choice, os.environ, Path.home()))
-    connection, found_in, unknown = Connection(_read_access(environment, choice)), "", ""
+    connection = Connection(_read_access(environment, choice))
+    found_in = unknown = note = ""
     if choice.project or not environment.get("PUBSUB_PROJECT"):
         found, why = _find_settings(connection, choice.project)
         if why and choice.project:
-            print_note(
+            note = (
                 "With --project, TOPIC_PREFIX, PROJECTS and all other settings that are not "
                 f"environment variables here are the defaults: {why}."
             )
@@ -147,6 +148,7 @@ def open_dependencies(choice: Choice) -> Dependencies:
         found_in=found_in,
         unknown=unknown,
         unread=unknown or _find_missing_credentials(environment),
+        note=note,
     )
 
 

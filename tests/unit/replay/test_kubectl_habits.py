@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ import pytest
 from local.base.http import Request, Response
 from local.cloud.simulation import PROJECT
 from replay import __main__, dependencies, output, text
+from replay.commands import get_dependencies
 from replay.dependencies import Choice, open_dependencies
 from replay.publications import describe_absent
 from shared.ports.kubernetes.cluster import Cluster
@@ -496,13 +498,15 @@ def test_a_project_that_the_cluster_does_not_name_has_the_default_settings_and_t
     why: str,
 ) -> None:
     monkeypatch.setattr(Cluster, "find_tool_settings", lambda _: found)
-    open_dependencies(Choice(project="other"))
+    context: Any = SimpleNamespace(obj=open_dependencies, meta={"project": "other"})
+    get_dependencies(context)
     assert capsys.readouterr().err == (
         "With --project, TOPIC_PREFIX, PROJECTS and all other settings that are not environment "
         f"variables here are the defaults: {why}.\n"
     )
     monkeypatch.setattr(Cluster, "find_tool_settings", lambda _: CLUSTER)
-    open_dependencies(Choice(project="from-cluster"))
+    context.meta["project"] = "from-cluster"
+    get_dependencies(context)
     assert capsys.readouterr().err == ""
 
 
