@@ -75,11 +75,20 @@ def _build_facts(observed: ObservedNodes, now: datetime) -> dict[str, VmFacts]:
     known, trigger = observed.status, observed.trigger
     is_rejection = trigger.cause in vm_reasons.REJECTIONS
     rejected = dict.fromkeys(trigger.vms, Reason(trigger.cause)) if is_rejection else {}
+    # After a repair, the last events about the former VMs arrive.
+    is_new = known.repairs.last_at is not None and known.completed_at is None
     losses = _read_loss(trigger, observed.instances) if isinstance(trigger, LogTrigger) else {}
+    losses = {} if is_new and not any(map(observed.instances.get, losses)) else losses
     if known.completed_at is None:
-        # Other events are about VMs of a former MIG, or about VMs that never were members.
-        own = {*observed.members, *observed.earlier}
-        losses = {vm: loss for vm, loss in losses.items() if vm in own}
+        # The first counts may not have named all VMs. When they have, or if it was read, one that is
+        # none of them was never a member.
+        own = {*observed.members, *observed.earlier, *observed.joined}
+        is_whole = len(own) >= observed.group.spec.node_count
+        losses = {
+            vm: loss
+            for vm, loss in losses.items()
+            if vm in own or not (is_whole or observed.instances.get(vm))
+        }
     gone = dict.fromkeys(_list_gone(observed) if known.completed_at is not None else ())
     misnamed = {vm for vm, _ in observed.misnamed}
     outdated = {name for name, entry in observed.earlier.items() if _is_outdated(observed, entry)}

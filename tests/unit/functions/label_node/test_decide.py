@@ -810,7 +810,8 @@ FOREIGN_B = replace(vm(B, "STOPPING"), is_member=False)
 EVENTS_WHILE_VMS_JOIN: dict[str, tuple[tuple[str, ...], Instance | None, list[str]]] = {
     "a VM for which the slice waits is gone": ((B,), None, ["Preempted"]),
     "a member that no count has named stops": ((), vm(B, "STOPPING"), ["Preempted"]),
-    "a VM that no count has named is gone": ((), None, []),
+    "a VM is gone before a count has named it": ((), None, ["Preempted"]),
+    "a VM is gone, and counts have named the others": ((C,), None, [Reason.AWAITING_NODE_JOIN]),
     "a VM that is not a member stops": ((), FOREIGN_B, []),
 }
 
