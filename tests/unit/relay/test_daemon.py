@@ -516,6 +516,7 @@ async def test_the_cluster_id_is_read_from_kube_system_with_retries(tmp_path: Pa
         api.put(GROUPS, group())
         await running.recorder.next()
         assert recorder.cluster_ids == {CLUSTER_ID}
+        await until_watched(api)
         assert running.relay.health.list_not_ready() == []
 
 
