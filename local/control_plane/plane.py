@@ -110,7 +110,12 @@ class ControlPlane:
             sent["Content-Type"] = content_type
         asked = urllib.request.Request(self.server + path, raw, sent, method=method)
         try:
-            with urllib.request.urlopen(asked, context=self.administrator(), timeout=30) as answer:
+            # Without proxies: to look for them reads the environment, which may change at the same time.
+            opener = urllib.request.build_opener(
+                urllib.request.ProxyHandler({}),
+                urllib.request.HTTPSHandler(context=self.administrator()),
+            )
+            with opener.open(asked, timeout=30) as answer:
                 return answer.status, _decode(answer.read())
         except urllib.error.HTTPError as error:
             return error.code, _decode(error.read())
