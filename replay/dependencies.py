@@ -118,7 +118,7 @@ def open_dependencies(choice: Choice) -> Dependencies:
         if why and choice.project:
             note = (
                 "With --project, TOPIC_PREFIX, PROJECTS and all other settings that are not "
-                f"environment variables here are the defaults: {why}."
+                f"environment variables here are the defaults: {why}. Set those that differ."
             )
         elif why:
             unknown = f"PUBSUB_PROJECT is not set, and {why}"

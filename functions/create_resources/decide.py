@@ -73,7 +73,7 @@ def _plan_inserts(observed: observe.ObservedResources, now: datetime) -> Plan:
     transitions[MIG] = _advance(observed, MIG, entries[MIG], now, is_blocked=is_blocked)
     resources = {kind: one.resource for kind, one in transitions.items()}
     if known.pending and transitions[MIG].action is lifecycle.ResourceAction.INSERT:
-        # They are VMs of a MIG that is gone.
+        # What is pending are VMs of the MIG that is gone: they are no losses of the new one.
         conditions = {**known.conditions}
         conditions.pop(Type.NODES_JOINED, None)
         known = replace(known, conditions=conditions, pending=())

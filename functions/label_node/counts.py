@@ -80,8 +80,8 @@ def _build_facts(observed: ObservedNodes, now: datetime) -> dict[str, VmFacts]:
     losses = _read_loss(trigger, observed.instances) if isinstance(trigger, LogTrigger) else {}
     losses = {} if is_new and not any(map(observed.instances.get, losses)) else losses
     if known.completed_at is None:
-        # The first counts may not have named all VMs. When they have, or if it was read, one that is
-        # none of them was never a member.
+        # An event may be about a VM that never was a member. It counts if the VM is one of those that
+        # are known, or may be one that no count has named yet: it was not read, and not all are known.
         own = {*observed.members, *observed.earlier, *observed.joined}
         is_whole = len(own) >= observed.group.spec.node_count
         losses = {

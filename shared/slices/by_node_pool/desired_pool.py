@@ -116,10 +116,11 @@ def build_desired_slice(
     count = count_nodes(demand.accelerator, demand.topology, demand.chips)
     machine = get_generation(demand.accelerator).machine_type(demand.chips)
     _check_pod(demand, settings)
-    if unit.slice_name[0].isdigit():  # GKE's NodePool: "Must start with a letter" (seen as a 400)
+    # GKE rejects the name with a 400: it must match [a-z]([-a-z0-9]*[a-z0-9])? (seen in public reports).
+    if unit.slice_name[0].isdigit():
         raise UnservableError(
-            f"{unit.kind} {unit.owner} has a name that begins with a digit, and the name of its node "
-            "pool begins like that: GKE accepts only a letter there. Create it by another name"
+            f"{unit.kind} {unit.owner} has a name that begins with a digit, and its node pools are "
+            "named after it: GKE requires a letter first. Create it again with another name"
         )
     is_spot = place.model == "SPOT"
     check_tolerations(demand, [_SPOT_TAINT] if is_spot else [])

@@ -14,7 +14,7 @@ from shared.slices.kinds.kind import (
     UnitKind,
     find_template_change,
     refuse_number,
-    refuse_waves,
+    refuse_sequence,
     refuse_without_index,
 )
 from shared.slices.units import Demand, Unit, UnservableError
@@ -36,7 +36,7 @@ class IndexedJob(UnitKind):
 
     def find_size(self, owner: Document) -> tuple[int, str]:
         parallelism, completions = _count(owner, "parallelism"), _count(owner, "completions")
-        refusal = refuse_waves(f"Job {owner['metadata']['name']}", parallelism, completions)
+        refusal = refuse_sequence(f"Job {owner['metadata']['name']}", parallelism, completions)
         return parallelism, "" if parallelism == completions else refusal
 
     def find_unneeded_reason(self, unit: Unit, owner: Document) -> str:

@@ -28,7 +28,7 @@ from shared.slices.kinds.kind import (
     build_state,
     find_true,
     refuse_number,
-    refuse_waves,
+    refuse_sequence,
     refuse_without_index,
 )
 from shared.slices.units import Demand, Need, Unit, UnitState, UnservableError
@@ -115,7 +115,7 @@ class JobSetKind(UnitKind):
         own = find_replicated_job(jobset or {}, unit)
         if own is None:
             return Found(unit, add_opt_out(state, templates), None)
-        violation = _find_waves(unit.shown, own) if demand.hosts > 1 else ""
+        violation = _find_sequence(unit.shown, own) if demand.hosts > 1 else ""
         return Found(unit, add_opt_out(state, templates), _count_pods(own), violation)
 
     def find_change(self, unit: Unit, owner: Document) -> str:
@@ -228,7 +228,7 @@ class JobSetKind(UnitKind):
             mode = read_mapping(job, "spec").get("completionMode", INDEXED)
             if hosts > 1 and mode != INDEXED:  # the Pods could not be told which worker they are
                 raise UnservableError(refuse_without_index(shown))
-            if hosts > 1 and (violation := _find_waves(shown, one)):
+            if hosts > 1 and (violation := _find_sequence(shown, one)):
                 raise UnservableError(violation)
             if hosts != pods:
                 raise UnservableError(refuse_number(shown, pods, hosts))
@@ -282,10 +282,10 @@ def _count_pods(replicated: Document) -> int:
     return min(_read_counts(replicated))
 
 
-def _find_waves(shown: str, replicated: Document) -> str:
-    """The violation if some Pods of a Job run only after others."""
+def _find_sequence(shown: str, replicated: Document) -> str:
+    """The violation if some Pods of a Job run only after others have ended."""
     parallelism, completions = _read_counts(replicated)
-    return refuse_waves(shown, parallelism, completions) if completions > parallelism else ""
+    return refuse_sequence(shown, parallelism, completions) if completions > parallelism else ""
 
 
 def _read_counts(replicated: Document) -> tuple[int, int]:

@@ -304,7 +304,7 @@ def refuse_without_index(owner: str) -> str:
     )
 
 
-def refuse_waves(owner: str, parallelism: int, completions: int) -> str:
+def refuse_sequence(owner: str, parallelism: int, completions: int) -> str:
     """Why a Job gets no slice of several hosts whose Pods do not all run together."""
     return (
         f"{owner} has parallelism {parallelism} and completions {completions}: they must be equal, "

@@ -502,7 +502,7 @@ def test_a_project_that_the_cluster_does_not_name_has_the_default_settings_and_t
     get_dependencies(context)
     assert capsys.readouterr().err == (
         "With --project, TOPIC_PREFIX, PROJECTS and all other settings that are not environment "
-        f"variables here are the defaults: {why}.\n"
+        f"variables here are the defaults: {why}. Set those that differ.\n"
     )
     monkeypatch.setattr(Cluster, "find_tool_settings", lambda _: CLUSTER)
     context.meta["project"] = "from-cluster"

@@ -572,8 +572,8 @@ def test_an_owner_whose_pool_cannot_be_named_after_it_is_told_so() -> None:
     with pytest.raises(InputError) as raised:
         build_pool(demand, Unit("Deployment", "default", "70b-serve", "0"), SETTINGS)
     assert str(raised.value) == (
-        "Deployment 70b-serve has a name that begins with a digit, and the name of its node pool "
-        "begins like that: GKE accepts only a letter there. Create it by another name"
+        "Deployment 70b-serve has a name that begins with a digit, and its node pools are named after it: "
+        "GKE requires a letter first. Create it again with another name"
     )
 
 
