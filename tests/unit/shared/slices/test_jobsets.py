@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from shared.slices.kinds.jobset import (
 )
 from shared.slices.kinds.kind import find_fence_violation
 from shared.slices.units import Controller, Unit, find_split_violation
+from tests.support import jobset_objects as objects
 from tests.support.builders import DATA
 from tests.support.slices import asked
 
@@ -277,3 +279,24 @@ def test_only_on_tpu7x_containers_may_share_the_chips_of_a_host(
         and f"a container asks for {asks} of the host's 4 google.com/tpu: only on tpu7x can "
         "containers share them, else one must ask for all"
     )
+
+
+IN_SEQUENCE = (
+    "Job train-workers-0 of JobSet train has parallelism 4 and completions 8: they must be equal, "
+    "because all hosts of a slice run together"
+)
+
+
+@pytest.mark.parametrize(
+    "topology, completions, violation",
+    [("4x4", 8, IN_SEQUENCE), ("4x4", 4, ""), ("4x4", 2, ""), ("2x2", 8, "")],
+    ids=["some Pods after others", "all together", "fewer than may run at once", "one host"],
+)
+def test_all_pods_of_a_job_on_several_hosts_must_run_together(
+    topology: str, completions: int, violation: str
+) -> None:
+    jobset = objects.jobset()
+    jobset["spec"]["replicatedJobs"][0]["template"]["spec"]["completions"] = completions
+    waiting = objects.waiting_pod(spec={"nodeSelector": objects.selector(topology=topology)})
+    cluster: Any = SimpleNamespace(find_owner=lambda *_: jobset)
+    assert JOBSET.find(cluster, asked(waiting)[0]).violation == violation
