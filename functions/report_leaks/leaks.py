@@ -3,7 +3,8 @@ node pools that have lost their labels.
 
 A group is removed when none of its resources exist, unless somebody removes its finalizer. A group that
 another finalizer keeps counts as gone then, because `tear_down` does nothing for it. So does a group
-that is in another project, zone or region. All functions are pure.
+that is in another project, zone or region, or whose slice has another name: the cluster's id is part of
+that, and a function may have used the id of a cluster that was rebuilt since. All functions are pure.
 """
 
 import re
@@ -79,8 +80,8 @@ def list_places(raw: Mapping[str, Any], cluster: str) -> Places:
 def find_leaks(
     listed: Iterable[ListedResource], groups: Mapping[str, Places], cluster: str, now: datetime
 ) -> tuple[Leak, ...]:
-    """The slices of this cluster whose group is not in ``groups``, by uid, or not in their place, the
-    oldest first.
+    """The slices of this cluster whose group is not in ``groups``, by uid, or not in their place, or has
+    another name for its slice, the oldest first.
 
     ``groups`` must be read after ``listed``, because a group exists before its resources. A slice is
     reported when one of its resources is an hour old.
@@ -88,9 +89,13 @@ def find_leaks(
     found: dict[tuple[str, str, str], list[ListedResource]] = defaultdict(list)
     for resource in listed:
         mark = _MARK.fullmatch(resource.description)
-        places = groups.get(mark["uid"]) if mark else None
+        if mark is None:
+            continue
+        places = groups.get(mark["uid"])
+        name = node_group.resource_name(cluster, mark["group"].partition("/")[2], mark["uid"])
         is_there = places is not None and (not places or resource.place in places)
-        if mark and mark["cluster"] == cluster and not is_there:
+        is_ours = mark["cluster"] == cluster or places is not None
+        if is_ours and not (is_there and resource.name == name):
             found[resource.project, mark["group"], mark["uid"]].append(resource)
     oldest = {key: min(one.created or now for one in resources) for key, resources in found.items()}
     return tuple(
@@ -146,9 +151,9 @@ def render_message(leak: Leak) -> str:
         for one in leak.resources
     )
     return (
-        f"TPUNodeGroup {leak.group} (uid {leak.uid}) or its finalizer is gone, or it is in another "
-        f"place, and project {leak.project} still has its {left}. They stay until you delete them, and "
-        "running VMs are billed."
+        f"TPUNodeGroup {leak.group} (uid {leak.uid}) or its finalizer is gone, or its slice has "
+        f"another name or place, and project {leak.project} still has its {left}. They stay until you "
+        "delete them, and running VMs are billed."
     )
 
 

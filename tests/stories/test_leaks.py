@@ -52,8 +52,8 @@ def test_a_slice_whose_finalizer_was_removed_is_reported_with_all_that_is_left()
     assert (line["decision"], line["slice"], line["project"]) == ("LeakedSlice", name, PROJECT)
     assert (line["group"], line["vms"]) == (f"default/{NAME}", 2)
     assert line["note"].endswith(
-        f"or its finalizer is gone, or it is in another place, and project {PROJECT} still has its "
-        f"managed instance group {name} "
+        f"or its finalizer is gone, or its slice has another name or place, and project "
+        f"{PROJECT} still has its managed instance group {name} "
         f"with 2 VMs ({', '.join(vms)}), instance template {name}, workload policy {name}. They stay "
         "until you delete them, and running VMs are billed. To see the commands that delete them: "
         "kubectl tng leaks"
@@ -177,7 +177,7 @@ def test_a_slice_whose_finalizer_was_removed_while_another_one_keeps_the_group_i
     assert harness.group(NAME) is not None
     line = errors(harness)[0]
     assert (line["slice"], line["group"], line["vms"]) == (name, f"default/{NAME}", 2)
-    assert " or its finalizer is gone, or it is in another place, and project " in line["note"]
+    assert " is gone, or its slice has another name or place, and project " in line["note"]
 
 
 def test_nodes_without_a_group_are_reported_each_hour_with_the_command() -> None:

@@ -62,6 +62,22 @@ def test_such_a_resource_is_not_reported_as_leaked(case: str) -> None:
     assert find_leaks(resources, groups, cluster, NOW) == ()
 
 
+OF_ANOTHER_ID = replace(GROUP, cluster="another")
+RENAMED: dict[str, ListedResource] = {
+    "made with another id of the cluster": replace(
+        listed(description=OF_ANOTHER_ID.mark), name=OF_ANOTHER_ID.resource_name
+    ),
+    "with a name that does not follow from its mark": replace(listed(), name="tng-my-slice-0"),
+}
+
+
+@pytest.mark.parametrize("case", RENAMED)
+def test_a_second_slice_of_a_group_is_leaked(case: str) -> None:
+    groups: dict[str, Places] = {GROUP.uid: {("p", LOCATIONS[MIG_SERVICE])}}
+    found = find_leaks([listed(), RENAMED[case]], groups, CLUSTER, NOW)
+    assert [[one.name for one in leak.resources] for leak in found] == [[RENAMED[case].name]]
+
+
 def test_a_slice_is_as_old_as_its_oldest_resource() -> None:
     young = listed(MIG_SERVICE, age=timedelta())
     (leak,) = find_leaks(
@@ -85,10 +101,9 @@ def message(vms: int) -> str:
 def test_the_message_names_the_resources() -> None:
     name = GROUP.resource_name
     assert message(2) == (
-        f"TPUNodeGroup {GROUP.key} (uid {GROUP.uid}) or its finalizer is gone, or it is in "
-        f"another place, and project p still has its managed instance group {name} with 2 VMs (vm-0, "
-        "vm-1). They stay until "
-        "you delete them, and running VMs are billed."
+        f"TPUNodeGroup {GROUP.key} (uid {GROUP.uid}) or its finalizer is gone, or its slice has "
+        f"another name or place, and project p still has its managed instance group {name} with 2 VMs "
+        "(vm-0, vm-1). They stay until you delete them, and running VMs are billed."
     )
     assert f"managed instance group {name}. They stay" in message(0)
     assert "with 2304 VMs (vm-0, " in message(2304)
