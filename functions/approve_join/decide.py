@@ -13,6 +13,7 @@ from shared.frame.plan import Action, Each, Plan, Send, join_outcomes, plan_unre
 from shared.node_groups.membership import had_node
 from shared.node_groups.node_group import AnyGroup, NodeGroup
 from shared.node_groups.work import message_about
+from shared.ports.errors import CallError
 from shared.triggers import routes
 from shared.triggers.message import Cause, message_about_requests
 
@@ -36,7 +37,11 @@ def decide(observed: ObservedRequests, now: datetime) -> Plan:
         )
         if part
     )
-    failed = [one.candidate.error for one in assessments if one.candidate.error is not None]
+    failed = [
+        one.candidate.error
+        for one in assessments
+        if one.candidate.error is not None and not _must_be_repaired(one.candidate)
+    ]
     message = message_about_requests(Cause.CONTINUED, now, observed.unread)
     unread = (Send(routes.APPROVE_JOIN, (message,)),) if observed.unread else ()
     at_once, at_end = plan_unread(unread, is_repetition=observed.is_repetition)
@@ -52,6 +57,14 @@ def decide(observed: ObservedRequests, now: datetime) -> Plan:
         note="; ".join(f"{one.name}: {one.why}" for one in assessments if one.why),
         facts=fields[0] if len(fields) == 1 else {},
     )
+
+
+def _must_be_repaired(candidate: Candidate) -> bool:
+    """Whether the VM of a group cannot be read until an administrator changes something. That is
+    reported, and the sweep repeats the message: refused, it would delay the requests of all groups."""
+    error = candidate.error
+    is_lasting = isinstance(error, CallError) and error.reason is not None
+    return is_lasting and candidate.group is not None
 
 
 @dataclass(frozen=True)

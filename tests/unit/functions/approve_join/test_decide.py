@@ -13,6 +13,7 @@ from functions.approve_join.decide import decide
 from functions.approve_join.observe import Candidate, ObservedRequests
 from shared.frame.plan import Fail, Plan, Send
 from shared.node_groups.node_group import NodeGroup
+from shared.ports.errors import CallError
 from shared.triggers.message import Cause, Message, message_about_requests
 from tests.support.builders import NOW, UID, flat, group
 from tests.unit.functions.approve_join.cases import (
@@ -54,6 +55,14 @@ def test_a_request_is_approved_denied_or_left_pending(
     assert describe(plan) == actions
     assert plan.note == (f"csr-x: {why}" if why else "")
     assert not plan.needs_attention, "a report has a line of its own"
+
+
+def test_a_group_whose_vms_may_not_be_read_delays_no_requests_of_others() -> None:
+    forbidden = CallError("instances.get", 403, "forbidden", "Required 'x' permission")
+    for about, errors in ((group(), ()), (None, (forbidden,))):
+        one = replace(candidate(late=True), group=about, error=forbidden)
+        plan = decide(ObservedRequests((one,)), NOW)
+        assert (plan.outcome, plan.errors) == ("NotApproved", errors)
 
 
 def test_the_condition_of_a_denial_names_the_violation() -> None:
