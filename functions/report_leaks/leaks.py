@@ -81,7 +81,8 @@ def find_leaks(
     listed: Iterable[ListedResource], groups: Mapping[str, Places], cluster: str, now: datetime
 ) -> tuple[Leak, ...]:
     """The slices of this cluster whose group is not in ``groups``, by uid, or not in their place, or has
-    another name for its slice, the oldest first.
+    another name for its slice. Those with a managed instance group, which are billed, come first, then
+    the oldest.
 
     ``groups`` must be read after ``listed``, because a group exists before its resources. A slice is
     reported when one of its resources is an hour old.
@@ -100,9 +101,13 @@ def find_leaks(
     oldest = {key: min(one.created or now for one in resources) for key, resources in found.items()}
     return tuple(
         Leak(*key, tuple(sorted(found[key], key=lambda one: LISTED_KINDS.index(one.service))))
-        for key in sorted(found, key=lambda key: (oldest[key], key))
+        for key in sorted(found, key=lambda key: (not _has_mig(found[key]), oldest[key], key))
         if now - oldest[key] >= MIN_AGE
     )
+
+
+def _has_mig(resources: Iterable[ListedResource]) -> bool:
+    return any(one.service == MIG_SERVICE for one in resources)
 
 
 def find_nodes_without_group(

@@ -93,6 +93,15 @@ def test_slices_of_two_projects_are_listed_separately_the_oldest_first() -> None
     assert [(leak.project, len(leak.resources)) for leak in found] == [("q", 1), ("p", 2)]
 
 
+def test_slices_that_may_have_vms_come_before_older_leftovers() -> None:
+    """Only so many are reported at a time."""
+    policy = replace(
+        listed(POLICY_SERVICE, age=2 * DAY), description=GROUP.mark.replace(GROUP.uid, "old")
+    )
+    found = find_leaks([policy, listed()], {}, CLUSTER, NOW)
+    assert [leak.uid for leak in found] == [GROUP.uid, "old"]
+
+
 def message(vms: int) -> str:
     names = tuple(f"vm-{number}" for number in range(vms))
     return render_message(Leak("p", GROUP.key, GROUP.uid, (listed(),), names))
