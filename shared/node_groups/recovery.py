@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+from shared.base.names import PAUSED_ANNOTATION
 from shared.base.reasons import RUN_ENDS, VM_LOSSES, Reason, find_advice
 from shared.base.timestamps import render_time
 from shared.node_groups.node_group import AnyGroup, NodeGroup
@@ -96,6 +97,11 @@ def describe_next(group: NodeGroup, known: Status, until: str = "") -> str:
         if until:
             begin = f"If the slice is not Ready by {at}, tpu-functions deletes its VMs {stable},"
         return f"{begin} and creates it again (spec.repair)."
+    if group.is_paused and _find_repair_time(group, known) is not None:
+        return (
+            f"The group is paused: without the annotation {PAUSED_ANNOTATION}, tpu-functions creates it "
+            "again (spec.repair)."
+        )
     condition = f"If the slice is not Ready by {until}, " if until else ""
     if group.workload:
         return (
@@ -108,6 +114,11 @@ def describe_next(group: NodeGroup, known: Status, until: str = "") -> str:
 def find_repair_time(group: AnyGroup, known: Status) -> datetime | None:
     """From when on a lost slice may be created again (``spec.repair``): when Compute Engine does not
     restore it any more, and the gap since the last repair is over. ``None``: it is not repaired."""
+    return None if group.is_paused else _find_repair_time(group, known)
+
+
+def _find_repair_time(group: AnyGroup, known: Status) -> datetime | None:
+    """The same if the group is not paused."""
     joined, mig = known.conditions.get(Type.NODES_JOINED), known.resources.get(MIG)
     whys = {one.why for one in known.pending}
     since = find_loss_time(known)
@@ -117,7 +128,7 @@ def find_repair_time(group: AnyGroup, known: Status) -> datetime | None:
         return None
     is_possible = group.deleting is None and group.is_owned and not group.violations
     has_mig = mig is not None and mig.state is State.READY and known.is_true(Type.MIG_READY)
-    if group.is_paused or not (is_possible and has_mig):
+    if not (is_possible and has_mig):
         return None
     if RUN_ENDS & whys or (joined is not None and joined.reason in RUN_ENDS):
         return None

@@ -267,12 +267,16 @@ class Status:
 
     def find_end(self, now: datetime, started: datetime | None = None) -> Reason | None:
         """Why a VM that was started then has, or had, to end by now; ``None``: it had not. With a
-        maxRunDuration its age counts. If its start is not known, the completion of the slice counts."""
+        maxRunDuration its age counts. If its start is not known, the end of the first VM counts; and if
+        that is not, the completion of the slice."""
         margin, since = CLOCKS_DIFFER_BY, started
         if not self.max_run_s:
             end = self.run_ends
             is_over = end is not None and now >= end - margin and (since is None or since < end)
             return Reason.RUN_ENDED if is_over else None
+        if since is None and self.run_ends is not None:
+            is_over = now >= self.run_ends - margin
+            return Reason.MAX_RUN_DURATION_REACHED if is_over else None
         if since is None:
             margin, since = MAX_JOIN_OF_VM, self.completed_at
         if since is None:

@@ -100,6 +100,15 @@ def test_nobody_is_said_to_restore_vms_whose_mig_is_gone(change: dict[str, Any])
     )
 
 
+def test_a_paused_group_that_would_be_repaired_says_what_removes_the_obstacle() -> None:
+    paused = replace(group(change={"repair": "Recreate"}), is_paused=True)
+    assert describe_recovery(paused, lost("SPOT"), Reason.NODE_LOST).endswith(
+        " The group is paused: without the annotation tpu-functions.dev/paused, tpu-functions creates it "
+        "again (spec.repair)."
+    )
+    assert find_repair_time(paused, lost("SPOT")) is None
+
+
 RECREATED = "and creates it again (spec.repair)."
 REPAIRED: dict[str, tuple[str, Repairs, timedelta | None]] = {
     "Spot": ("SPOT", Repairs(), 0 * MINUTE),

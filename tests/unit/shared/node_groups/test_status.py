@@ -144,3 +144,12 @@ def test_a_run_ends_at_its_end_for_the_vms_that_were_started_before(
     now: datetime, started: datetime | None, reason: Reason | None
 ) -> None:
     assert Status(run_ends=NOW).find_end(now, started) is reason
+
+
+@pytest.mark.parametrize("completed_at", [None, NOW], ids=["never complete", "late complete"])
+def test_a_vm_that_is_gone_ended_with_the_run_of_the_first_one(
+    completed_at: datetime | None,
+) -> None:
+    known = Status(max_run_s=7200, run_ends=NOW + timedelta(hours=1), completed_at=completed_at)
+    assert known.find_end(NOW) is None
+    assert known.find_end(NOW + timedelta(hours=1)) is Reason.MAX_RUN_DURATION_REACHED
