@@ -41,7 +41,9 @@ def decide(observed: observe.Observed, now: datetime) -> Plan:
         others = build_send(routes.PROVISION_SLICE, observed.others)
         return Plan("Swept", first=(*_build_resyncs(due, now), *others), facts=facts)
     if isinstance(observed, observe.ObservedOperation):
-        return add_resyncs(_plan_after_operation(observed, now), observed, now)
+        plan = add_resyncs(_plan_after_operation(observed, now), observed, now)
+        granted = tuple(UpdateClass(of, (forget,)) for of, forget in observed.granted)
+        return replace(plan, best_effort=(*granted, *plan.best_effort))
     return _plan_pod(observed, now)
 
 

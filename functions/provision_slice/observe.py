@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
@@ -122,7 +122,8 @@ class ObservedOperation:
     """The end of an operation on a node pool.
 
     ``waiting_pod``: after a deletion that has succeeded, the Pod that waits for the slice.
-    ``has_pod``: a Pod exists on which the end of a creation can be reported.
+    ``has_pod``: a Pod exists on which the end of a creation can be reported. ``granted``: the claims
+    of a slice that has been created, by class: its Pod may run already, and waits for nothing then.
     """
 
     event: LogEvent
@@ -131,6 +132,7 @@ class ObservedOperation:
     has_pod: bool
     others: waiting.PodsWithoutSlice | None
     """The Pods that may try next; ``None`` if no Pod waits or the provider has no limit."""
+    granted: tuple[tuple[SliceClass, candidates.Forget], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -192,7 +194,22 @@ def _observe_operation(work: SliceWork, event: LogEvent) -> ObservedOperation:
             if (quota := found.get(leader.demand.uid)) is None or not quota.find_full(one, work.now)
         )
         others = waiting.PodsWithoutSlice(provider.concurrency_limit, desired, slices)
-    return ObservedOperation(event, provider, observed, pod is not None, others)
+    granted = tuple(_list_granted(work, event)) if is_creation and not event.has_failed else ()
+    return ObservedOperation(event, provider, observed, pod is not None, others, granted)
+
+
+def _list_granted(
+    work: SliceWork, event: LogEvent
+) -> Iterator[tuple[SliceClass, candidates.Forget]]:
+    claimed = [(of, one) for of in work.list_classes() for one in of.refusals if one.asked_by]
+    listed = work.provider.list_all(with_nodes=False) if claimed else ()
+    made = next((one for one in listed if one.name == event.name), None)
+    if made is None or made.place is None:
+        return
+    asker = candidates.name_asker(made)
+    for of, one in claimed:
+        if (one.candidate, one.asked_by) == (made.place.key, asker):
+            yield of, candidates.Forget(made.place, one.shape, asker)
 
 
 def _find_leading_pod(pods: Iterable[dict[str, Any]], name: str) -> dict[str, Any] | None:

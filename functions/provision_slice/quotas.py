@@ -190,20 +190,28 @@ def select_with_candidate(work: SliceWork, leaders: Collection[Leader]) -> list[
     if is_yes(work.cluster.get_jobset_options().get(PAUSED_KEY, "")):
         return []
     slices = {one.unit: one for one in work.provider.list_all(with_nodes=False)}
-    limited = read_limits(work.cluster).entries
+    limits = read_limits(work.cluster)
     asking = defaultdict[tuple[object, int], list[Leader]](list)
     for leader in leaders:
         unit = leader.kind.find_unit(leader.demand)
         mine = [slices.get(unit, unit)] if unit else _list_of_owner(leader, slices.values())
         found = (_find_question(work, leader, one) for one in mine)
         question = next(filter(None, found), None)
-        if question and (unit is None or unit in slices or leader.demand.namespace not in limited):
+        if question and (unit is None or unit in slices or not _has_limit(limits, leader)):
             asking[question].append(leader)
     return [
         one
         for (_, most), group in asking.items()
         for one in waiting.select_leaders(group, most, work.now)
     ]
+
+
+def _has_limit(limits: Limits, leader: Leader) -> bool:
+    """Whether the Pod's namespace limits its kind; also if that cannot be read."""
+    try:
+        return limits.find(*key_of(leader)) is not None
+    except InputError:
+        return True
 
 
 def _list_of_owner(leader: Leader, slices: Iterable[Slice]) -> list[Slice]:

@@ -18,6 +18,9 @@ from shared.slices.provider import Slice
 Refusals = tuple[Refusal, ...]
 REMEMBERED_FOR = timedelta(minutes=5)
 """How long a refusal is remembered, and at least how long a claim lasts."""
+FORGOTTEN_AFTER = timedelta(minutes=10)
+"""So long after the end of a refusal it needs no claim any more: nobody has waited for the candidate
+since, as those who wait claim it within minutes."""
 CHECKED_AFTER = timedelta(minutes=1)
 """A slice that was refused so long ago may have VMs by now."""
 MAX_REFUSALS, MAX_MESSAGE = 64, 400
@@ -74,7 +77,8 @@ class RecordRefusal(_Change):
 
 @dataclass(frozen=True)
 class ClaimCandidate(_Change):
-    """The slice is about to ask a candidate. Nothing changes if that has not refused before."""
+    """The slice is about to ask a candidate. Nothing changes if that has not refused before; a refusal
+    that has long ended is dropped, so that others ask at the same time."""
 
     give_up_after: timedelta
 
@@ -83,6 +87,8 @@ class ClaimCandidate(_Change):
         known = self.find(refusals)
         if known is None or (known.until > now and known.asked_by == self.asker):
             return refusals
+        if now - known.until >= FORGOTTEN_AFTER:
+            return tuple(one for one in refusals if one != known)
         if known.until > now:
             raise StaleObservation(f"{self.place.key} was refused or claimed at the same time")
         until = now + max(REMEMBERED_FOR, self.give_up_after + CHECKED_AFTER)

@@ -252,7 +252,11 @@ def find_class(
         fitting = (one for one in by_name.values() if not one.find_violation(demand, is_gke=is_gke))
         defaults = [one for one in fitting if one.is_default]
         newest = max(defaults, key=lambda one: (one.created, one.name), default=None)
-        found = newest or find_legacy("")
+        # On GKE the settings stay, and would serve those whom the default classes do not.
+        has_default = is_gke and any(
+            one.is_default and one.node_pool is not None for one in by_name.values()
+        )
+        found = newest or (None if has_default else find_legacy(""))
     if found is None and name:
         raise InputError(f"the Pod names the {CLASS_KIND} {name}, which does not exist")
     if found is None:

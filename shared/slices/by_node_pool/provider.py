@@ -66,7 +66,9 @@ class NodePools:
         self._uses_kept = uses_kept
         self._checks_slots = checks_slots
 
-    def find_legacy_class(self, name: str) -> SliceClass:  # noqa: ARG002 - there is one
+    def find_legacy_class(self, name: str) -> SliceClass | None:
+        if name:  # former versions had no templates for node pools
+            return None
         place = Place(self._settings.zone)
         return SliceClass("the settings of node pools", (place,), node_pool={}, is_legacy=True)
 

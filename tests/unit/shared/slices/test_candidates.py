@@ -17,6 +17,7 @@ from shared.base.reasons import Reason, find_advice
 from shared.frame.plan import StaleObservation
 from shared.slices.actions import UpdateClass
 from shared.slices.candidates import (
+    FORGOTTEN_AFTER,
     MAX_MESSAGE,
     MAX_REFUSALS,
     REMEMBERED_FOR,
@@ -43,7 +44,7 @@ TOP, MIDDLE, LAST = ALL = tuple(Place(zone) for zone in ("us-a", "us-b", "us-c")
 FLEX, ELSEWHERE = Place("us-b", "FLEX_START"), Place("us-x")
 ME, OTHER = "default/job-a", "default/job-b"
 NO_CAPACITY = (Reason.INSUFFICIENT_CAPACITY, "no capacity")
-RECENT, PAST = NOW - 2 * MINUTE, NOW - 10 * MINUTE
+RECENT, PAST, LONG_PAST = NOW - 2 * MINUTE, NOW - 10 * MINUTE, NOW - 15 * MINUTE
 
 
 def refusal(
@@ -98,6 +99,7 @@ CHANGES: dict[str, tuple[Any, Refusals, Refusals]] = {
     "a refusal while another slice asks": (RECORD, (refusal(by=OTHER),), (refusal(by=OTHER),)),
     "a claim of what has never refused": (CLAIM, (), ()),
     "a claim of what has refused": (CLAIM, (refusal(at=PAST),), (replace(NEW, since=PAST, asked_by=ME),)),
+    "a claim of what refused long ago": (CLAIM, (refusal(at=LONG_PAST),), ()),
     "a claim again": (CLAIM, (refusal(by=ME),), (refusal(by=ME),)),
     "a claim of an ended claim": (CLAIM, (refusal(by=OTHER, at=PAST),), (replace(NEW, since=PAST, asked_by=ME),)),
     "a claim for a long wait": (replace(CLAIM, give_up_after=9 * MINUTE), (refusal(at=PAST),), (replace(NEW, since=PAST, asked_by=ME, until=NOW + 10 * MINUTE),)),
@@ -260,9 +262,9 @@ class Race:
         if self.now - began > 30 * SECOND:
             return
         if own is None and place is not None and name not in self.slices:
-            self._create(
-                name, place, was_closed=ClaimCandidate(place, SHAPE, asker, GIVE_UP).find(seen)
-            )
+            known = ClaimCandidate(place, SHAPE, asker, GIVE_UP).find(seen)
+            is_old = known is not None and self.now - known.until >= FORGOTTEN_AFTER
+            self._create(name, place, was_closed=None if is_old else known)
         elif move is not None and self.slices.get(name) == own and own is not None:
             assert move.must_check or own.refusal
             del self.slices[name]

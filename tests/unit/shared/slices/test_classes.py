@@ -172,6 +172,22 @@ def test_without_a_default_it_gets_what_former_versions_had() -> None:
     assert find(demand({}, {}, "theirs"), "newer", "theirs") == "theirs"
 
 
+def test_on_gke_the_settings_serve_nobody_when_there_is_a_default_class() -> None:
+    """Only the classes have limits and allowed namespaces."""
+    asks = demand({}, {}, "theirs")
+    default = replace(CLASSES["pools"], namespaces=frozenset({"default"}))
+    mine = replace(default, is_default=False)
+    legacy = replace(LEGACY[""], **POOLS)
+
+    def name(one: SliceClass) -> str:
+        return find_class(asks, [one], lambda _: legacy, is_gke=True).name
+
+    assert name(mine) == legacy.name
+    with pytest.raises(InputError) as raised:
+        name(default)
+    assert str(raised.value) == NONE
+
+
 def test_on_gke_the_node_selector_of_compute_classes_is_refused() -> None:
     assert find(demand({}, {}), *CLASSES, is_gke=True) == "pools"
     for given in ({}, {CLASS_ANNOTATION: "pools"}):
