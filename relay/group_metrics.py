@@ -66,12 +66,15 @@ def read_record(raw: Mapping[str, Any]) -> GroupRecord:
     elif read_text(ready, "status") == TRUE:
         state, reason = GroupState.READY, metrics.READY
     spec = read_mapping(raw, "spec")
-    running = _limit(read_number(read_mapping(status, "nodeSummary"), "running"))
+    nodes = read_mapping(status, "nodeSummary")
+    running = _limit(read_number(nodes, "running"))
     repaired_at = read_mapping(status, "repairs").get("lastAt")
     topology, hosts = read_text(spec, "topology"), _limit(read_number(spec, "nodeCount"))
-    chips = 0
+    chips, is_individual = 0, read_text(spec, "targetSizePolicyMode") == "INDIVIDUAL"
+    if is_individual and state == GroupState.NOT_READY:
+        # VMs that are slices of their own are usable without the others.
+        running = max(0, running - _limit(read_number(nodes, "ready")))
     if hosts and _TOPOLOGY.fullmatch(topology):
-        is_individual = read_text(spec, "targetSizePolicyMode") == "INDIVIDUAL"
         chips = _limit(prod(map(int, topology.split("x"))) * (hosts if is_individual else 1))
     return GroupRecord(
         uid=read_text(metadata, "uid"),

@@ -39,8 +39,10 @@ def add_period(group: AnyGroup, status: Status, now: datetime) -> Status:
     """The status, whose ``Ready`` is computed, with the period of its unusable chips."""
     before, chips = status.unusable, 0
     if isinstance(group, NodeGroup) and group.deleting is None and not status.is_true(Type.READY):
-        machine = machine_of(group, status.machine_type)
-        chips = machine.chips * status.counts.running if machine is not None else 0
+        machine, counts = machine_of(group, status.machine_type), status.counts
+        # VMs that are slices of their own are usable without the others.
+        usable = 0 if group.spec.is_bulk else counts.ready
+        chips = machine.chips * max(0, counts.running - usable) if machine is not None else 0
     cause = find_cause(status) if chips else None
     # Anybody may have written the status.
     took = now - max(before.since, group.created) if before.since is not None else timedelta(0)

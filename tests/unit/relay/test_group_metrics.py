@@ -191,6 +191,17 @@ def test_chips_follow_from_topology_and_hosts(
     assert (read.chips, read.running_chips) == (chips, running_chips)
 
 
+@pytest.mark.parametrize("mode, running_chips", [("BULK", 8), ("INDIVIDUAL", 4)])
+def test_the_vms_that_are_usable_without_the_others_are_not_counted_as_unusable(
+    mode: str, running_chips: int
+) -> None:
+    raw = slice_at()
+    raw["spec"] = {**FULL, "topology": "2x2x1", "targetSizePolicyMode": mode, "nodeCount": 3}
+    raw["spec"] |= {"topology": "2x2x3"} if mode == "BULK" else {}
+    raw["status"]["nodeSummary"] = {"running": 2, "ready": 1}
+    assert read_record(raw).running_chips == running_chips
+
+
 def test_gauges_show_slices_and_chips_by_state_and_the_longest_time_in_a_state(
     scrape: Scrape,
 ) -> None:

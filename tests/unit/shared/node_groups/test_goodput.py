@@ -115,6 +115,13 @@ def test_a_period_is_added_when_it_changes(
     assert add_period(group(), replace(known, unusable=before), NOW + took).unusable == after
 
 
+def test_vms_that_are_slices_of_their_own_are_usable_without_the_others() -> None:
+    single = group(change={"targetSizePolicyMode": "INDIVIDUAL", "topology": "2x2x1"})
+    known = replace(status("InsufficientCapacity"), counts=Counts(4, running=3, ready=2))
+    assert add_period(single, known, NOW).unusable.chips == 4
+    assert add_period(group(), known, NOW).unusable.chips == 12
+
+
 def test_a_deletion_ends_the_period_and_begins_none() -> None:
     known = replace(status("DeletingMIG"), unusable=OPEN)
     deleting = group(deletionTimestamp="2026-11-20T10:00:00Z")
