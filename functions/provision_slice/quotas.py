@@ -44,6 +44,12 @@ observed in each run of the sweep, because no event reports the end to it; as no
 failed is created again at growing intervals."""
 
 
+WAITING = ("LimitReached", "Exhausted")
+"""The reasons of a request that waits for the end of another slice, or for a candidate that may be asked
+again. The `MAX_ASKING` oldest ones are observed in each run of the sweep, as Pods are: no event reports
+that to them."""
+
+
 def read_limits(cluster: Cluster) -> Limits:
     """The limits in the ConfigMap ``jobsets``."""
     text = cluster.get_jobset_options().get(NAMESPACES_KEY)
@@ -72,7 +78,7 @@ def list_due_requests(work: SliceWork, pods: Iterable[Document]) -> tuple[Messag
     that they need again."""
     if REQUEST_KIND not in work.cluster.get_jobset_options().get(NAMESPACES_KEY, ""):
         return ()
-    listed, found = list[dict[str, Any]](), []
+    listed, found, asking = list[dict[str, Any]](), [], []
     starts = _list_wait_starts(pods)
     with work.best_effort():  # Pods get their slices without it
         listed = work.cluster.list_requests("", work.now)
@@ -86,7 +92,10 @@ def list_due_requests(work: SliceWork, pods: Iterable[Document]) -> tuple[Messag
         elif work.provider.is_gke and provisioned.get("reason") in IN_PROGRESS:
             message = waiting.build_request_message(one["metadata"], work.now)
             found.append(replace(message, cause=Cause.ADDED))
-    return tuple(found)
+        elif provisioned.get("reason") in WAITING:
+            message = waiting.build_request_message(one["metadata"], work.now)
+            asking.append((created, message.uid, replace(message, cause=Cause.ADDED)))
+    return (*found, *(message for *_, message in sorted(asking)[:MAX_ASKING]))
 
 
 def _list_wait_starts(pods: Iterable[Document]) -> Mapping[tuple[str, str], set[datetime]]:

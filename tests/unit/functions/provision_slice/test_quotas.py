@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-from functions.provision_slice.quotas import MAX_ASKING, select_with_candidate
+from functions.provision_slice.quotas import (
+    MAX_ASKING,
+    WAITING,
+    list_due_requests,
+    select_with_candidate,
+)
+from shared.base.backoff import is_due
 from shared.base.names import JOB_KEY
 from shared.base.slice_names import job_key
-from shared.base.timestamps import render_time
+from shared.base.timestamps import parse_time, render_time
 from shared.ports.gce.calls import Gce
 from shared.slices.by_node_group.provider import GroupSlices
 from shared.slices.candidates import REMEMBERED_FOR
@@ -88,3 +96,44 @@ def test_few_pods_ask_a_class_that_has_refused_their_shape_recently(
 ) -> None:
     refusals, expected = case
     assert count_asking(*refusals) == expected
+
+
+def request(minutes: int, reason: str) -> dict[str, Any]:
+    """A ProvisioningRequest that has waited so long, for this reason, and is not due by its age."""
+    at = render_time(NOW - timedelta(minutes=minutes))
+    waits = {"type": "Provisioned", "status": "False", "reason": reason, "lastTransitionTime": at}
+    name = {"name": f"{reason}-{minutes}", "namespace": "default", "uid": f"{minutes}"}
+    return {
+        "metadata": {**name, "creationTimestamp": at},
+        "spec": {"provisioningClassName": "slices.tpu-functions.dev"},
+        "status": {"conditions": [waits]},
+    }
+
+
+@pytest.mark.parametrize("reason", WAITING)
+def test_the_oldest_requests_that_wait_for_others_are_observed_in_each_run(reason: str) -> None:
+    listed = [request(200 + age, reason) for age in range(COUNT)]
+    listed += [request(600, "InsufficientCapacity")]
+    cluster = SimpleNamespace(
+        get_jobset_options=lambda: {"namespaces": "default: {kinds: [ProvisioningRequest]}"},
+        list_requests=lambda *_: [
+            one
+            for one in listed
+            if not is_due(parse_time(one["metadata"]["creationTimestamp"]), NOW)
+        ],
+    )
+    work: Any = SimpleNamespace(
+        cluster=cluster,
+        provider=SimpleNamespace(is_gke=False),
+        trigger=SimpleNamespace(at=NOW),
+        now=NOW,
+        best_effort=nullcontext,
+    )
+    found = [one.name for one in list_due_requests(work, [])]
+    waiting = [
+        one["metadata"]["name"]
+        for one in reversed(cluster.list_requests())
+        if reason in one["metadata"]["name"]
+    ]
+    assert found == waiting[:MAX_ASKING]
+    assert len(waiting) > MAX_ASKING
