@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from shared.base.fields import count
-from shared.base.reasons import REASONS, Reason, find_advice
+from shared.base.reasons import REASONS, RUN_ENDS, Reason, find_advice
 from shared.node_groups.node_group import InstanceConfig, NodeGroup
 from shared.node_groups.recovery import describe_gone
 from shared.node_groups.resources import Found, machine_of
@@ -118,8 +118,12 @@ class CreationReport:
 
     def _describe_mig(self, group: NodeGroup, known: Status, found: Mig, now: datetime) -> Finding:
         desired = group.spec.node_count
-        # Compute Engine shrinks the MIG of flex-start VMs at the end of their run.
-        is_end = found.target_size < desired and known.find_end(now) is not None
+        # Compute Engine shrinks the MIG of flex-start VMs at the end of their run, which is not the same
+        # for all VMs of an INDIVIDUAL group.
+        has_ended = known.find_end(now) is not None or any(
+            one.why in RUN_ENDS for one in known.pending
+        )
+        is_end = found.target_size < desired and has_ended
         if found.target_size != desired and not is_end:
             # A MIG in BULK mode grows only from 0.
             can_return = not group.spec.is_bulk or found.target_size == 0

@@ -38,6 +38,9 @@ def find_restore_time(model: str, reason: str) -> timedelta:
     return timedelta() if is_ended else RESTORED_WITHIN
 
 
+_STILL_RUN = " VMs that still run are deleted with it."
+
+
 def find_loss_time(known: Status) -> datetime | None:
     """When the last VM was lost of those that the status reports."""
     return max((one.since for one in known.pending if one.why in VM_LOSSES), default=None)
@@ -60,7 +63,8 @@ def describe_recovery(group: AnyGroup, known: Status, reason: str) -> str:
     if mig is not None and mig.reason == Reason.RESOURCE_LOST:
         return describe_gone(group, known)
     if reason in RUN_ENDS and not group.workload:
-        return find_advice(reason)
+        others = "" if group.spec.is_bulk or not known.counts.joined else _STILL_RUN
+        return f"{find_advice(reason)}{others}"
     model, lost = known.provisioning_model, f"Lost at {render_time(since)}."
     if reason in RUN_ENDS:
         is_limited = reason == Reason.MAX_RUN_DURATION_REACHED

@@ -373,6 +373,28 @@ def test_the_end_of_max_run_duration_is_reported_as_such(
     assert not reported & {"NodeLost", "ResourceConflict"}
 
 
+def test_the_first_end_in_an_individual_group_is_no_resize_and_names_the_vms_that_still_run() -> (
+    None
+):
+    harness = Harness(helpers.with_heartbeats())
+    faults = harness.simulation.gce.faults
+    faults.set_capacity("us-central1-c", "tpu7x", 1)
+    harness.apply(manifest(instanceConfig=FLEX, **TWO_SINGLE))
+    helpers.until(harness, lambda: len(helpers.nodes(harness)) == 1)
+    harness.run_for(50 * MINUTE)
+    faults.set_capacity("us-central1-c", "tpu7x", 2)
+    helpers.until_ready(harness, timeout=HOUR)
+    helpers.until(harness, lambda: len(helpers.vms(harness)) == 1, HOUR)
+    (path,) = helpers.of_kind(harness, "instanceGroupManagers")
+    faults.act_as_user("POST", f"{path}/resize?size=1")
+    harness.run_for(10 * MINUTE)
+    status, reason, message = helpers.condition_of(harness)
+    assert (status, reason) == ("False", "MaxRunDurationReached")
+    assert message.startswith("Waiting for 1 of 2 nodes to join the cluster; tng-my-slice-")
+    assert message.endswith("apply it again. VMs that still run are deleted with it.")
+    assert "ResourceConflict" not in {event for _, event, _ in helpers.events(harness)}
+
+
 @pytest.mark.parametrize(
     "mode, size, advice",
     [

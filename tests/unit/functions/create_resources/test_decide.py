@@ -368,6 +368,20 @@ def test_the_condition_of_the_mig_follows_from_its_state(
     assert (condition.is_true, condition.reason) == (is_ready, reason)
 
 
+def test_a_mig_that_shrinks_with_the_end_of_a_run_was_not_resized() -> None:
+    """In an INDIVIDUAL group the other VMs end later."""
+    known = Status(
+        resources=resources(**POLICY_AND_TEMPLATE_READY, **{MIG: ready(MIG)}),
+        pending=(Pending("vm", Reason.MAX_RUN_DURATION_REACHED, NOW),),
+    )
+    shrunk = instance_group(target_size=1)
+    given = observed(known=known, found={MIG: shrunk})
+    assert outcome_status(decide(given, NOW)).is_true(Type.MIG_READY)
+    lost = replace(known, pending=(Pending("vm", Reason.NODE_LOST, NOW),))
+    given = observed(known=lost, found={MIG: shrunk})
+    assert not outcome_status(decide(given, NOW)).is_true(Type.MIG_READY)
+
+
 def test_a_resource_whose_insert_runs_is_said_to_be_created() -> None:
     known = Status(resources=resources(**{POLICY: creating(operation="op")}))
     given = observed(known=known, operations={POLICY: Operation("op", False)})

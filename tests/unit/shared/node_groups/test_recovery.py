@@ -28,6 +28,7 @@ from shared.node_groups.recovery import (
 from shared.node_groups.status import (
     MIG,
     Condition,
+    Counts,
     Pending,
     Repairs,
     Resource,
@@ -83,6 +84,15 @@ def test_the_message_of_a_loss_says_who_restores_the_slice_and_until_when(
     known = Status(provisioning_model=model, pending=(Pending("vm", Reason.NODE_LOST, NOW),))
     about = group(change=change, labels=labels)
     assert describe_recovery(about, known, reason) == text
+
+
+def test_the_advice_at_the_end_of_a_run_names_the_vms_that_go_on() -> None:
+    known = Status(counts=Counts(joined=1), pending=(Pending("vm", Reason.NODE_LOST, NOW),))
+    texts = [
+        describe_recovery(group(change=change), known, Reason.RUN_ENDED) for change in (SINGLE, {})
+    ]
+    plain = REASONS[Reason.RUN_ENDED]
+    assert texts == [f"{plain} VMs that still run are deleted with it.", plain]
 
 
 @pytest.mark.parametrize("change", [{}, SINGLE], ids=["BULK", "INDIVIDUAL"])
