@@ -500,6 +500,12 @@ def test_a_renewal_by_a_joined_kubelet_is_left_to_the_cluster() -> None:
     assert again == lines
 
 
+_FORBIDDEN = {"code": 403, "message": "may not"}
+MAY_NOT = Response.of_json(
+    {"kind": "Status", "reason": "Forbidden", "error": _FORBIDDEN, **_FORBIDDEN}, 403
+)
+
+
 @pytest.mark.parametrize(
     "verb, part",
     [("GET", "/instances"), ("PUT", "/approval")],
@@ -509,15 +515,11 @@ def test_an_error_of_approve_join_is_reported_at_its_vm_and_not_as_a_join_timeou
     verb: str, part: str
 ) -> None:
     harness = Harness()
-    error = {"code": 403, "message": "may not"}
-    denied = Response.of_json(
-        {"kind": "Status", "reason": "Forbidden", "error": error, **error}, 403
-    )
     is_denied = True
 
     def instead(step: str, call: str) -> Response | None:
         matches = step == "approve_join" and call.startswith(verb) and part in call
-        return denied if is_denied and matches else None
+        return MAY_NOT if is_denied and matches else None
 
     harness.hooks.instead = instead
     harness.apply(manifest())
@@ -529,6 +531,18 @@ def test_an_error_of_approve_join_is_reported_at_its_vm_and_not_as_a_join_timeou
     is_denied = False
     helpers.until_ready(harness)
     helpers.assert_deleted_completely(harness)
+
+
+def test_a_group_whose_vms_may_not_be_read_delays_no_joins_of_others() -> None:
+    harness = Harness()
+    harness.hooks.instead = lambda step, call: (
+        MAY_NOT if step == "approve_join" and "/zones/us-central1-b/instances" in call else None
+    )
+    harness.apply(manifest("denied", nodeLocation="us-central1-b", instanceConfig=STANDARD))
+    helpers.until_reason(harness, "JoinNotApproved", name="denied", timeout=6 * MINUTE)
+    harness.apply(manifest())
+    helpers.until_ready(harness, timeout=3 * MINUTE)
+    assert helpers.condition_of(harness, name="denied")[1] == "JoinNotApproved"
 
 
 def test_vms_of_a_version_that_the_cluster_rejects_never_join_and_their_serial_port_says_why() -> (
