@@ -135,6 +135,8 @@ def find_pools_without_labels(nodes: Iterable[TpuNode], now: datetime) -> tuple[
     old, managed = set[str](), set[str]()
     for node in nodes:
         name = node.labels.get(POOL_LABEL, "")
+        if RESOURCE_NAME_LABEL in node.labels:  # of a TPUNodeGroup that was created for a workload
+            continue
         if found_pools.is_managed({"name": name, "config": {"labels": node.labels}}):
             managed.add(name)
         elif may_be_slice_name(name) and node.chips and now - (node.created or now) >= MIN_AGE:

@@ -103,7 +103,7 @@ def test_the_slice_of_a_workload_is_reported_while_no_pod_uses_it(provider: str)
     jobsets.apply(harness, jobset_objects.jobset())
     jobsets.until(harness, lambda: jobsets.are_running(harness))
     harness.run_for(3 * HOUR)
-    assert lines(harness, "IdleSlice") == []
+    assert lines(harness, "IdleSlice") == lines(harness, "LeakedSlice") == []
     harness.jobsets.controllers = frozenset()
     for pod in jobsets.pods(harness):
         harness.simulation.admin(

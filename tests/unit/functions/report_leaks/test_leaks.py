@@ -20,7 +20,7 @@ from functions.report_leaks.leaks import (
     list_places,
     render_message,
 )
-from shared.base.names import POOL_LABEL
+from shared.base.names import POOL_LABEL, RESOURCE_NAME_LABEL
 from shared.ports.gce.values import ListedResource
 from tests.support.builders import CLUSTER, NOW, group, raw_group
 
@@ -173,6 +173,7 @@ POOLS: dict[str, tuple[list[TpuNode], tuple[str, ...]]] = {
     "with a Node of an unknown age": ([node(minutes=None)], ()),
     "without TPUs": ([node(chips=0)], ()),
     "with another name": ([node(pool="train-workers-bfcf5")], ()),
+    "of a TPUNodeGroup that was created for a workload": ([node({RESOURCE_NAME_LABEL: "tng-a"})], ()),
     "no node pool": ([TpuNode("n", {}, 4, NOW - DAY, {})], ()),
 }
 
