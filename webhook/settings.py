@@ -59,8 +59,10 @@ def read_settings(arguments: Sequence[str], environment: Mapping[str, str]) -> W
     )
     parser.add_argument(
         "--verbose",
-        action="store_true",
-        default=variables.get("GTEI_VERBOSE").lower() in TRUE_WORDS,
+        nargs="?",  # Go's flags, which the former webhook has, accept --verbose=true
+        const="true",
+        default=variables.get("GTEI_VERBOSE"),
+        metavar="true",
         help="log every review, not only those with a patch, a warning or a refusal (GTEI_VERBOSE)",
     )
     options = parser.parse_args(arguments)
@@ -72,7 +74,7 @@ def read_settings(arguments: Sequence[str], environment: Mapping[str, str]) -> W
         drain_s=read_number(
             variables, "DRAIN_SECONDS", 10, range(10**6), "a whole number of seconds"
         ),
-        is_verbose=options.verbose,
+        is_verbose=options.verbose.lower() in TRUE_WORDS,
         injection=read_injection(environment),
         admission=read_admission(environment),
     )

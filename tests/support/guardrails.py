@@ -8,6 +8,7 @@ from typing import Any
 from tests.support.manifests import manifest
 
 NETWORK = "projects/my-gcp-project/regions/us-central1/subnetworks"
+_HOST_NETWORK = "projects/network-host/regions/us-central1/subnetworks"
 COMPUTE = "https://www.googleapis.com/compute/v1"
 
 
@@ -181,6 +182,39 @@ CASES = [
         _instance(subnetwork="projects/network-host/regions/us-central1/subnetworks/tpu"),
         "spec.instanceConfig.subnetwork: projects/network-host/regions/us-central1/subnetworks/tpu "
         "is not allowed; allowed: tpu",
+    ),
+    *(
+        Case(
+            f"the-prefix-of-a-name-does-not-match-another-project-{key}",
+            {f"{key}s": "pro*"},
+            _instance(**{key: f"projects/network-host/{path}/tpu"}),
+            f"spec.instanceConfig.{key}: projects/network-host/{path}/tpu is not allowed; allowed: pro*",
+        )
+        for key, path in (
+            ("subnetwork", "regions/us-central1/subnetworks"),
+            ("reservation", "reservations"),
+        )
+    ),
+    *(
+        Case(
+            f"a-subnetwork-by-the-prefix-of-{what}",
+            {"subnetworks": word},
+            _instance(subnetwork=asked),
+        )
+        for what, word, asked in (
+            ("its-name", "tp*", "tpu"),
+            ("its-path", f"{NETWORK}/tp*", "tpu"),
+            ("its-project", "projects/network-*", f"{_HOST_NETWORK}/tpu"),
+            ("all", "*", f"{_HOST_NETWORK}/tpu"),
+        )
+    ),
+    # Disk types
+    Case("a-disk-type-that-is-listed", {"diskTypes": "pd-ssd"}, _instance(diskType="pd-ssd")),
+    Case(
+        "the-default-disk-type",
+        {"diskTypes": "pd-ssd"},
+        {},
+        "spec.instanceConfig.diskType: hyperdisk-balanced is not allowed; allowed: pd-ssd",
     ),
     # User templates
     Case(

@@ -76,6 +76,9 @@
 {{- if eq $name "inject-env" }}
   {{- $_ = set $deployment.spec "replicas" $v.injectEnv.replicas }}
   {{- $env = concat $env $v.injectEnv.env }}
+  {{- range $v.injectEnv.env }}
+    {{- if eq .name "PORT" }}{{ $_ = set (first $container.ports) "containerPort" (int .value) }}{{ end }}
+  {{- end }}
 {{- end }}
 {{- if eq $name "relay" }}
   {{- /* A change of the settings restarts it. */ -}}

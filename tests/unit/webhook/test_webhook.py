@@ -258,8 +258,9 @@ def test_a_missing_certificate_is_reported(tmp_path: Path) -> None:
         ([], {}, ("/etc/tls/tls.crt", "/etc/tls/tls.key", 8443, False)),
         ([], {"GTEI_TLS_CERT_FILE": "/a", "GTEI_TLS_KEY_FILE": "/b", "GTEI_VERBOSE": "true", "PORT": "443"},
          ("/a", "/b", 443, True)),
-        (["--tls-cert-file", "/c", "--tls-key-file=/d", "--verbose"],
-         {"GTEI_TLS_CERT_FILE": "/a"}, ("/c", "/d", 8443, True)),
+        *((["--tls-cert-file", "/c", "--tls-key-file=/d", *flag],
+         {"GTEI_TLS_CERT_FILE": "/a"}, ("/c", "/d", 8443, is_verbose))
+         for flag, is_verbose in ((["--verbose"], True), (["--verbose=true"], True), (["--verbose=false"], False))),
     ],
 )  # fmt: skip
 def test_the_flags_and_variables_of_gke_tpu_env_injector_are_supported(

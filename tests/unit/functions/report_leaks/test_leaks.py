@@ -173,7 +173,10 @@ POOLS: dict[str, tuple[list[TpuNode], tuple[str, ...]]] = {
     "with a Node of an unknown age": ([node(minutes=None)], ()),
     "without TPUs": ([node(chips=0)], ()),
     "with another name": ([node(pool="train-workers-bfcf5")], ()),
-    "of a TPUNodeGroup that was created for a workload": ([node({RESOURCE_NAME_LABEL: "tng-a"})], ()),
+    "of a TPUNodeGroup that was created for a workload": (
+        [node({RESOURCE_NAME_LABEL: "tng-a"})],
+        (),
+    ),
     "no node pool": ([TpuNode("n", {}, 4, NOW - DAY, {})], ()),
 }
 

@@ -738,6 +738,16 @@ def test_the_webhook_can_be_installed_alone_without_a_project() -> None:
     }
 
 
+def test_the_webhook_is_asked_at_the_port_of_its_settings() -> None:
+    settings = [{"name": "PORT", "value": "10250"}]
+    rendered = render(merge_patch(INJECT_ENV, {"injectEnv": {"env": settings}}))
+    (container,) = only(rendered, "Deployment", "inject-env")["spec"]["template"]["spec"][
+        "containers"
+    ]
+    assert container["env"] == settings
+    assert container["ports"] == [{"name": "https", "containerPort": 10250}]
+
+
 def test_a_node_can_be_drained_also_if_the_webhook_has_one_replica() -> None:
     """With ``minAvailable: 1`` the only Pod would never be evicted."""
     rendered = render(merge_patch(INJECT_ENV, {"injectEnv": {"replicas": 1}}))
