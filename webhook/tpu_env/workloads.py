@@ -27,9 +27,9 @@ _JOB_NAMES = ("batch.kubernetes.io/job-name", "job-name")
 _MIRROR = "kubernetes.io/config.mirror"
 _HOSTNAMES = "TPU_WORKER_HOSTNAMES"
 _WITHOUT_SERVICE = (
-    "StatefulSet {} has no spec.serviceName, so its Pods have no stable names; "
-    "name a headless Service"
+    "{} has no spec.serviceName, so its Pods have no stable names; name a headless Service"
 )
+_UNNAMED = "{} has no name yet: give it metadata.name"
 _NUMBERED = "use a StatefulSet, an Indexed Job, a JobSet or a LeaderWorkerSet"
 _WITHOUT_DNS = "the JobSet's Pods have no DNS names; set network.enableDNSHostnames"
 
@@ -145,16 +145,22 @@ def _read_template(kind: str, document: Object) -> Workload | None:
         workers = _read_job(own, spec, str(pod.get("subdomain") or ""))
     elif kind == "Deployment":
         name = str(own.get("name") or "")
-        workers = Workers(name, (), None, nameless=_unnumbered(f"Deployment {name}"))
+        workers = Workers(name, (), None, nameless=_unnumbered(f"Deployment {_show_name(own)}"))
     else:
-        workers = _read_stateful_set(str(own.get("name", "")), spec)
+        workers = _read_stateful_set(own, spec)
         if f"{LWS}/name" in (metadata.get("labels") or {}):
             # A LeaderWorkerSet's: its Pods have other numbers, because its leader is elsewhere.
             return None
     return Workload(TEMPLATE, metadata, pod, workers)
 
 
-def _read_stateful_set(name: str, spec: Object) -> Workers | None:
+def _show_name(metadata: Object) -> str:
+    """The name of a workload; with ``generateName`` it has none before it is stored."""
+    return str(metadata.get("name") or f"{metadata.get('generateName', '')}*")
+
+
+def _read_stateful_set(metadata: Object, spec: Object) -> Workers | None:
+    name, shown = str(metadata.get("name") or ""), f"StatefulSet {_show_name(metadata)}"
     service = str(spec.get("serviceName") or "")
     replicas = 1 if spec.get("replicas") is None else int(spec["replicas"])
     start = int((spec.get("ordinals") or {}).get("start") or 0)
@@ -164,16 +170,18 @@ def _read_stateful_set(name: str, spec: Object) -> Workers | None:
     is_ordered = spec.get("podManagementPolicy") != "Parallel"
     workers = Workers(name, (), index, service, count=replicas, first=start, is_ordered=is_ordered)
     if replicas > MAX_WORKERS:
-        wrong = f"StatefulSet {name} has {replicas} replicas, but a slice has at most {MAX_WORKERS}"
+        wrong = f"{shown} has {replicas} replicas, but a slice has at most {MAX_WORKERS}"
         return replace(workers, wrong=wrong)
     if not service:
-        return replace(workers, wrong=_WITHOUT_SERVICE.format(name))
+        return replace(workers, wrong=_WITHOUT_SERVICE.format(shown))
+    if not name:
+        return replace(workers, unnamed=_UNNAMED.format(shown))
     return replace(workers, hosts=name_hosts(name, range(start, start + replicas), service))
 
 
 def _read_job(metadata: Object, spec: Object, subdomain: str) -> Workers | None:
     name = str(metadata.get("name") or "")
-    shown = name or f"{metadata.get('generateName', '')}*"
+    shown = _show_name(metadata)
     if spec.get("completionMode") != "Indexed":
         nameless = f"Job {shown} is not Indexed; set completionMode: Indexed"
         return Workers(name, (), None, nameless=nameless)
@@ -201,7 +209,7 @@ def _read_job(metadata: Object, spec: Object, subdomain: str) -> Workers | None:
     elif completions == 1:  # one worker may be intended
         return workers
     elif not name:
-        return replace(workers, unnamed=f"Job {shown} has no name yet: give it metadata.name")
+        return replace(workers, unnamed=_UNNAMED.format(f"Job {shown}"))
     elif not subdomain and _is_of_jobset(metadata):
         wrong = f"Job {name}: {_WITHOUT_DNS}"
     else:
@@ -248,7 +256,7 @@ def _owned(metadata: Object, spec: Object) -> Workers:
         index = parse_count(labels.get(POD_INDEX) or ordinal)
         if index is None or not name:
             return Workers("", (), None, nameless="the number of this Pod is not known")
-        nameless = "" if subdomain else _WITHOUT_SERVICE.format(name)
+        nameless = "" if subdomain else _WITHOUT_SERVICE.format(f"StatefulSet {name}")
         return _member(Workers(name, (), index, subdomain, nameless=nameless), index, spec)
     if owner.get("kind") == "Job":
         name = next((str(labels[key]) for key in _JOB_NAMES if labels.get(key)), "")

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -271,22 +272,25 @@ def test_a_pod_that_is_not_in_the_list_of_hosts_is_a_warning(pod: Any) -> None:
     assert not Answered(made, is_strict=True).response["allowed"]
 
 
-def test_pods_of_a_job_with_a_generated_name_are_injected_if_a_topology_is_selected() -> None:
-    target = job(name="", count=4, pod=FOUR_HOSTS)
-    target["metadata"]["generateName"] = "train-"
-    template = Answered(target)
-    assert (template.env(), template.warnings) == ({}, [])
-    template.target["metadata"]["name"] = "train-x"
-    variables = Answered(pod_of(template.target, 2)).env()
-    assert variables["TPU_WORKER_HOSTNAMES"] == hosts_of("train-x", "headless-svc", 0, 1, 2, 3)
+GENERATED: list[tuple[Manifest, str]] = [
+    (stateful_set(name="", replicas=4), "StatefulSet"),
+    (job(name="", count=4, subdomain="nginx"), "Job"),
+]
 
 
-def test_pods_of_a_job_with_a_generated_name_are_not_injected_without_a_topology() -> None:
-    target = job(name="", count=4)
-    target["metadata"]["generateName"] = "train-"
-    template = Answered(target)
-    reason = ["Job train-* has no name yet: give it metadata.name"]
-    assert (template.env(), template.warnings) == ({}, reason)
-    template.target["metadata"]["name"] = "train-x"
-    answered = Answered(pod_of(template.target, 2))
-    assert (answered.patch, answered.warnings) == ([], reason)
+@pytest.mark.parametrize("workload, kind", GENERATED, ids=[kind for _, kind in GENERATED])
+def test_pods_of_a_workload_with_a_generated_name_are_injected_only_with_a_topology(
+    workload: Manifest, kind: str
+) -> None:
+    target = deepcopy(workload)
+    target["metadata"] |= {"name": "", "generateName": "train-"}
+    reason = [f"{kind} train-* has no name yet: give it metadata.name"]
+    for nodes, warnings in ((FOUR_HOSTS, []), ({"nodeSelector": {}}, reason)):
+        target["spec"]["template"]["spec"] |= nodes
+        template = Answered(target)
+        assert (template.env(), template.warnings) == ({}, warnings)
+        template.target["metadata"]["name"] = "train-x"
+        answered = Answered(pod_of(template.target, 2))
+        assert answered.warnings == warnings
+        hosts = answered.env().get("TPU_WORKER_HOSTNAMES", "")
+        assert hosts == ("" if warnings else hosts_of("train-x", "nginx", 0, 1, 2, 3))
