@@ -218,6 +218,16 @@ def test_the_pods_of_a_contradictory_set_are_rejected(cluster: ControlPlane) -> 
     kubectl(cluster, "-n", "ml", "delete", "statefulset", "lost")
 
 
+def test_the_pods_of_a_set_of_too_many_run_after_a_scaling(cluster: ControlPlane) -> None:
+    assert "there are 4" in apply(cluster, marked(stateful_set(name="many", replicas=4, pod=TPU7X)))
+    kubectl(cluster, "-n", "ml", "scale", "statefulset/many", "--replicas=2")
+    get = ("-n", "ml", "get", "pod", "many-0", "-o", "json")
+    until(lambda: cluster.run_kubectl(*get).returncode == 0, "its first Pod is created")
+    variables = env_in(json.loads(kubectl(cluster, *get)))
+    assert variables["TPU_WORKER_HOSTNAMES"] == "many-0.nginx,many-1.nginx"
+    kubectl(cluster, "-n", "ml", "delete", "statefulset", "many")
+
+
 def owner(kind: str) -> Manifest:
     """Return a reference to a controller that does not exist."""
     version = "batch/v1" if kind == "Job" else "apps/v1"
@@ -246,6 +256,7 @@ def test_a_pod_that_was_not_injected_is_rejected(cluster: ControlPlane) -> None:
     done = cluster.run_kubectl("create", "-f", "-", stdin=json.dumps(unnumbered))
     assert done.returncode == 1
     assert done.stderr.strip().endswith(
-        "denied request: a container that requests google.com/tpu has no TPU_WORKER_ID: the webhook "
-        "inject-env in tpu-functions was unavailable, or its warning has the reason"
+        "denied request: a container that requests google.com/tpu has no TPU_WORKER_ID: the annotation "
+        "tpu-functions.dev/not-injected of the Pod template has the reason; without it, the webhook "
+        "inject-env in tpu-functions was unavailable, or its log has the reason"
     )

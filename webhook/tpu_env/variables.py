@@ -124,7 +124,8 @@ def decide_variables(workload: Workload, ports: Ports) -> Environment:
     elif workload.workers.is_leader_worker_set:
         found = _decide_group(workload, workload.workers, slice_, ports)
     else:
-        found = _decide_workers(workload, _complete(workload.workers, slice_), slice_, ports)
+        named = _without_outdated_note(workload, workload.workers, slice_)
+        found = _decide_workers(workload, _complete(named, slice_), slice_, ports)
     notices = list(_find_selectors_elsewhere(workload.spec))
     workers = workload.workers
     is_probed = any(one.get("readinessProbe") for one in workload.spec.get("containers") or [])
@@ -510,6 +511,22 @@ def _find_container_problems(workload: Workload, slice_: _SelectedSlice) -> Iter
             f"containers ask for {' and '.join(chips)} google.com/tpu, but all processes of a slice "
             "have the same number; ask for the same in each"
         )
+
+
+def _without_outdated_note(workload: Workload, workers: Workers, slice_: _SelectedSlice) -> Workers:
+    """The workers of a Pod without the reason that its template has, if the topology gives their names.
+
+    ``kubectl scale`` and updates of a Job call no webhook, so nothing removes the reason. If each
+    container has an id or a list of its own, the Pod is created with the reason, and stays as it was.
+    """
+    is_below = isinstance(workers.index, int) and workers.index < (slice_.hosts or 0)
+    is_nameable = workers.name and workers.subdomain
+    needs = (
+        not (_has_list(one) or find_entry(one, "TPU_WORKER_ID"))
+        for one in list_tpu_containers(workload.spec)
+    )
+    is_outdated = workers.is_noted and is_below and is_nameable and any(needs)
+    return replace(workers, wrong="") if is_outdated else workers
 
 
 def _complete(workers: Workers, slice_: _SelectedSlice) -> Workers:

@@ -64,7 +64,8 @@ class Workers:
     the one before is ready. Three errors of the user leave
     ``hosts`` unknown: ``nameless`` is reported if the slice has more than one host; ``unnamed`` if
     the slice does not have ``count`` hosts, because otherwise each Pod will know the rest; ``wrong``
-    if it does not have one host, because otherwise each Pod is a slice.
+    if it does not have one host, because otherwise each Pod is a slice. ``is_noted``: ``wrong`` is what
+    the Pod's template says, which may be outdated.
     """
 
     name: str
@@ -81,6 +82,7 @@ class Workers:
     nameless: str = ""
     unnamed: str = ""
     wrong: str = ""
+    is_noted: bool = False
 
 
 @dataclass(frozen=True)
@@ -241,7 +243,7 @@ def _read_pod(document: Object) -> Workload | None:
     workers = _owned(metadata, spec)
     reason = str(annotations.get(NOT_INJECTED) or "")
     if reason:
-        workers = replace(workers, hosts=(), wrong=reason)
+        workers = replace(workers, hosts=(), wrong=reason, is_noted=True)
     return Workload("", metadata, spec, workers)
 
 

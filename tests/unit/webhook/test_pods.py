@@ -39,6 +39,10 @@ PARTIAL_PARALLELISM = (
     "Job tpu-job: parallelism 4 differs from completions 8: the workers of one slice would not run "
     "together; set both to the number of hosts"
 )
+TWO_SLICES = (
+    "topology 4x4 needs 4 Pods, and there are 8; set their number to 4, and create a workload for each "
+    "of 2 slices"
+)
 WITHOUT_DNS = "Job ms-slice-0: the JobSet's Pods have no DNS names; set network.enableDNSHostnames"
 
 
@@ -55,7 +59,6 @@ def is_rejected(pod: Manifest) -> bool:
 CONTRADICTORY: list[tuple[str, Manifest, int, str]] = [
     ("no service", stateful_set(service="", replicas=4, pod=FOUR_HOSTS), 0, WITHOUT_SERVICE),
     ("no DNS names", of_jobset(pod=FOUR_HOSTS), 0, WITHOUT_DNS),
-    ("partial parallelism, the first Pod", job(count=8, parallelism=4, pod=FOUR_HOSTS), 0, PARTIAL_PARALLELISM),
     ("partial parallelism, a later Pod", job(count=8, parallelism=4, pod=FOUR_HOSTS), 5, PARTIAL_PARALLELISM),
     (
         "no subdomain",
@@ -241,7 +244,6 @@ def test_all_pods_have_the_same_hosts_with_any_number_of_replicas(
         assert variables["TPU_WORKER_ID"] == variables["JAX_PROCESS_ID"] == str(position)
 
 
-TWO_SLICES = f"{needs('there are 8')[0]}, and create a workload for each of 2 slices"
 BEYOND: list[tuple[str, Manifest, str]] = [
     ("6 replicas", stateful_set(replicas=6, pod=FOUR_HOSTS), needs("there are 6")[0]),
     ("two slices", stateful_set(replicas=8, pod=FOUR_HOSTS), TWO_SLICES),
@@ -252,13 +254,52 @@ BEYOND: list[tuple[str, Manifest, str]] = [
 @pytest.mark.parametrize(
     "workload, warning", [row[1:] for row in BEYOND], ids=[row[0] for row in BEYOND]
 )
-def test_nothing_is_injected_if_there_are_more_pods_than_hosts(
+def test_only_pods_of_the_slice_are_injected_if_there_are_more_pods_than_hosts(
     workload: Manifest, warning: str
 ) -> None:
-    """Their numbers would go beyond the list of the slice's hosts."""
+    """A Pod of the slice may be one of fewer by now."""
     template = Answered(workload)
-    for answered in (template, *(Answered(pod_of(template.target, one)) for one in (0, 5))):
+    for answered in (template, *(Answered(pod_of(template.target, one)) for one in (4, 5))):
         assert (answered.warnings, answered.env()) == ([warning], {})
+    own = Answered(pod_of(template.target, 3))
+    assert (own.warnings, own.env()["TPU_WORKER_ID"], own.env()["JAX_PROCESS_COUNT"]) == (
+        [],
+        "3",
+        "4",
+    )
+
+
+OUTDATED: list[tuple[str, Manifest, Manifest]] = [
+    ("kubectl scale", stateful_set(replicas=8, pod=FOUR_HOSTS), stateful_set(replicas=4, pod=FOUR_HOSTS)),
+    ("parallelism", job(parallelism=2, pod=FOUR_HOSTS), job(pod=FOUR_HOSTS)),
+    ("completions", job(count=8, pod=FOUR_HOSTS), job(pod=FOUR_HOSTS)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "former, now", [row[1:] for row in OUTDATED], ids=[row[0] for row in OUTDATED]
+)
+def test_pods_do_not_believe_a_reason_of_the_template_that_no_webhook_has_corrected(
+    former: Manifest, now: Manifest
+) -> None:
+    """Neither a scaling nor an update of a Job is reviewed."""
+    template = Answered(former)
+    assert template.warnings
+    fresh = Answered(now).target
+    for number in range(4):
+        answered = Answered(pod_of(template.target, number), is_strict=True)
+        assert (answered.warnings, is_rejected(answered.target)) == ([], False)
+        assert answered.env() == Answered(pod_of(fresh, number)).env()
+
+
+def test_a_pod_that_was_created_with_the_reason_of_its_template_stays_as_it_was() -> None:
+    """It has its own number, so that nothing rejects it."""
+    field = {"fieldRef": {"fieldPath": "metadata.labels['n']"}}
+    one = container(env=[{"name": "TPU_WORKER_ID", "valueFrom": field}])
+    template = Answered(stateful_set(one, replicas=8, pod=FOUR_HOSTS))
+    answered = Answered(pod_of(template.target, 1))
+    assert (answered.patch, answered.warnings) == ([], [TWO_SLICES])
+    assert not is_rejected(answered.target)
 
 
 @pytest.mark.parametrize("pod", [FOUR_HOSTS, {}], ids=["topology", "none"])
