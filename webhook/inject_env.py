@@ -227,8 +227,9 @@ def build_patch(workload: Workload, environment: Environment) -> Iterator[Operat
         yield {"op": "remove", "path": f"{base}/annotations/{escape(INJECTED)}"}
     # If a Pod has this annotation, `read_tpu_workload` reports it as the Pod's problem, so that nothing
     # is injected there either.
-    if environment.problems and not environment.variables:
-        reason = {NOT_INJECTED: "; ".join(environment.problems)}
+    reasons = (*environment.problems, *environment.doubts)
+    if reasons and not environment.variables:
+        reason = {NOT_INJECTED: "; ".join(reasons)}
         yield from set_keys(workload.metadata, base, "annotations", reason)
     elif NOT_INJECTED in (workload.metadata.get("annotations") or {}):
         yield {"op": "remove", "path": f"{base}/annotations/{escape(NOT_INJECTED)}"}

@@ -79,11 +79,13 @@ class Environment:
     """The variables to inject, by container (its JSON pointer), in order.
 
     ``problems`` are contradictions in the workload. ``notices`` say why something is not injected.
+    ``doubts`` are those notices of a template that are the reason why it gets nothing.
     """
 
     variables: Mapping[str, Mapping[str, Value]]
     problems: tuple[str, ...]
     notices: tuple[str, ...] = ()
+    doubts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -115,11 +117,14 @@ def decide_variables(workload: Workload, ports: Ports) -> Environment:
     """The variables of each container that requests chips. The caller leaves out what users have set."""
     slice_ = _read_slice(workload.spec)
     count = len(list_tpu_containers(workload.spec))
-    impossible = [slice_.problem, *_find_container_problems(workload, slice_)]
+    unfit, doubts = tuple(_find_container_problems(workload, slice_)), ()
+    if count <= MAX_CONTAINERS and _may_be_split_later(workload):
+        unfit, doubts = (), unfit
+    impossible = [slice_.problem, *unfit]
     if count > MAX_CONTAINERS:
         too_many = f"{count} containers ask for google.com/tpu; at most {MAX_CONTAINERS} may"
         found = Environment({}, tuple(filter(None, (slice_.problem, too_many))))
-    elif workload.workers is None or any(impossible):
+    elif workload.workers is None or any(impossible) or doubts:
         found = Environment({}, tuple(filter(None, impossible)))
     elif workload.workers.is_leader_worker_set:
         found = _decide_group(workload, workload.workers, slice_, ports)
@@ -134,9 +139,9 @@ def decide_variables(workload: Workload, ports: Ports) -> Environment:
             "each Pod waits until the one before it is ready, but a readinessProbe may wait for all "
             "Pods of the slice; set podManagementPolicy: Parallel"
         )
-    if workload.workers and not (found.variables or found.problems):
+    if workload.workers and not (found.variables or found.problems or doubts):
         notices += _explain_nothing(workload, workload.workers)
-    return replace(found, notices=tuple(notices))
+    return replace(found, notices=(*doubts, *notices), doubts=doubts)
 
 
 def selects_topology(spec: Object) -> bool:
@@ -511,6 +516,18 @@ def _find_container_problems(workload: Workload, slice_: _SelectedSlice) -> Iter
             f"containers ask for {' and '.join(chips)} google.com/tpu, but all processes of a slice "
             "have the same number; ask for the same in each"
         )
+
+
+def _may_be_split_later(workload: Workload) -> bool:
+    """Whether the Pods of a template may be split into processes once their accelerator is known.
+
+    A queue such as Kueue selects it when it admits a workload, long after the review of the template.
+    """
+    selector = workload.spec.get("nodeSelector") or {}
+    is_chosen = ACCELERATOR_LABEL in selector or INSTANCE_TYPE_LABEL in selector
+    asked = _read_annotation(workload, PROCESS_ADDRESSES_ANNOTATION)
+    is_unknown = workload.has_template and not is_chosen and asked not in ("enabled", "disabled")
+    return is_unknown and len(list_running_together(workload.spec)) > 1
 
 
 def _without_outdated_note(workload: Workload, workers: Workers, slice_: _SelectedSlice) -> Workers:

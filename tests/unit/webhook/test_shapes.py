@@ -9,7 +9,15 @@ from typing import Any
 import pytest
 
 from tests.support.topology import TOPOLOGY
-from tests.unit.webhook.workloads import SPLIT, Answered, container, pod_of, selector, stateful_set
+from tests.unit.webhook.workloads import (
+    SPLIT,
+    Answered,
+    container,
+    job,
+    pod_of,
+    selector,
+    stateful_set,
+)
 
 
 def shapes() -> Iterator[Any]:
@@ -59,7 +67,7 @@ IMPOSSIBLE: list[tuple[str, str, list[int], str]] = [
     ("tpu-v6e-slice", "4x4", [2], "the Pod asks for 2 of google.com/tpu: a host of tpu-v6e-slice has 1, 4 or 8, all of which the Pod must ask for"),
     ("tpu-v6e-slice", "2x4", [4, 4], SPLIT),
     ("tpu-v6e-slice", "4x4", [3, 1], SPLIT),
-    ("", "2x2x4", [2, 2], SPLIT),
+    ("a-new-one", "2x2x4", [2, 2], SPLIT),
     ("tpu7x", "2x2x4", [3, 1], "containers ask for 3 and 1 google.com/tpu, but all processes of a slice have the same number; ask for the same in each"),
 ]  # fmt: skip
 
@@ -69,7 +77,7 @@ IMPOSSIBLE: list[tuple[str, str, list[int], str]] = [
 def test_nothing_is_injected_for_a_slice_that_cannot_exist(
     accelerator: str, topology: str, chips: list[int], warning: str, asked: str
 ) -> None:
-    if asked and not accelerator:
+    if asked and accelerator == "a-new-one":
         return  # then its processes are those of the annotation
     each = [container(f"c{number}", count) for number, count in enumerate(chips)]
     target = stateful_set(*each, replicas=4, pod={"nodeSelector": selector(accelerator, topology)})
@@ -78,6 +86,26 @@ def test_nothing_is_injected_for_a_slice_that_cannot_exist(
     template = Answered(target)
     for answered in (template, Answered(pod_of(template.target, 1)), Answered(pod_of(target, 1))):
         assert (answered.warnings, answered.env("c0")) == ([warning], {})
+
+
+@pytest.mark.parametrize(
+    "accelerator, variables, warnings",
+    [("tpu7x", ("2", "4"), []), ("tpu-v5p-slice", ("", ""), [SPLIT]), ("", ("", ""), [SPLIT])],
+)
+def test_several_containers_of_a_template_may_get_their_accelerator_later(
+    accelerator: str, variables: tuple[str, str], warnings: list[str]
+) -> None:
+    """Kueue selects it when it admits the workload, and that calls no webhook for the template."""
+    both = container("a", 2), container("b", 2)
+    template = Answered(
+        job(*both, count=2, pod={"nodeSelector": selector("", "2x2x2")}), is_strict=True
+    )
+    assert (template.env("a"), template.warnings) == ({}, [SPLIT])
+    template.pod()["nodeSelector"] |= selector(accelerator)
+    answered = Answered(pod_of(template.target, 1))
+    env = answered.env("a")
+    assert (env.get("TPU_WORKER_ID", ""), env.get("JAX_PROCESS_COUNT", "")) == variables
+    assert answered.warnings == warnings
 
 
 @pytest.mark.parametrize(
