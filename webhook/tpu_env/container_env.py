@@ -2,8 +2,9 @@
 
 A variable is written if it is missing, counts as not set (`ContainerEnv._is_unset`), or was injected
 before: then the annotation `INJECTED` of the template has the digest of its present value. An injected
-variable that the container should no longer have is removed from a template. Any other variable is the
-user's, and is kept.
+variable that the container should not have is removed from a template, and from a Pod whose topology is
+known: a queue may have selected it after the review of the template. Any other variable is the user's,
+and is kept.
 """
 
 from __future__ import annotations
@@ -17,7 +18,15 @@ from typing import Any
 
 from shared.base.pods import CONTAINER_LISTS
 from webhook.tpu_env.admission import Object, Operation
-from webhook.tpu_env.variables import LISTS, LOCALHOST, Environment, Value, render, selects_topology
+from webhook.tpu_env.variables import (
+    LISTS,
+    LOCALHOST,
+    Environment,
+    Value,
+    read_field,
+    render,
+    selects_topology,
+)
 from webhook.tpu_env.workloads import Workload
 
 INJECTED = "tpu-functions.dev/injected"
@@ -26,9 +35,9 @@ _NAMING_HOSTS = (*LISTS, "JAX_COORDINATOR_ADDRESS")
 
 
 def without_injected(workload: Workload) -> Workload:
-    """A template as its user wrote it: a list of hosts that was injected is not the user's own."""
+    """A workload as its user wrote it: a list of hosts that was injected is not the user's own."""
     injected = _read_injected(workload)
-    if not (workload.has_template and injected):
+    if not (_shows_all(workload) and injected):
         return workload
     spec = dict(workload.spec)
     for part in CONTAINER_LISTS:
@@ -66,11 +75,14 @@ def build_container_envs(workload: Workload, environment: Environment) -> list[C
                 if one.get("name") in names:
                     wanted.setdefault(f"{workload.path}/spec/{part}/{place}", {})
     return [
-        ContainerEnv(
-            pointer, _get_container(workload, pointer), found, injected, workload.has_template
-        )
+        ContainerEnv(pointer, _get_container(workload, pointer), found, injected, workload)
         for pointer, found in wanted.items()
     ]
+
+
+def _shows_all(workload: Workload) -> bool:
+    """Whether its variables follow from a workload alone: not those of a Pod without a topology."""
+    return workload.has_template or selects_topology(workload.spec)
 
 
 @dataclass(frozen=True)
@@ -79,14 +91,13 @@ class ContainerEnv:
 
     ``pointer`` is the JSON pointer to the ``document``. ``wanted`` are the variables that it should
     have, ``injected`` the digests of those that were injected before, by container and name.
-    ``is_template``: it is a container of a Pod template, not of a Pod.
     """
 
     pointer: str
     document: Object
     wanted: Mapping[str, Value]
     injected: Mapping[str, str]
-    is_template: bool
+    workload: Workload
 
     def entries(self) -> Iterable[dict[str, Any]]:
         """The variables after the patch. If a name has several entries, the last one counts."""
@@ -132,6 +143,10 @@ class ContainerEnv:
                 yield _key(self.document, entry), _digest(entry)
 
     @cached_property
+    def _shows_all(self) -> bool:
+        return _shows_all(self.workload)
+
+    @cached_property
     def _existing(self) -> list[dict[str, Any]]:
         return _list_entries(self.document)
 
@@ -166,10 +181,11 @@ class ContainerEnv:
         is_injected = self._is_injected(old)
         value = self.wanted.get(old["name"])
         if value is None:
-            # A Pod alone may not show why its template got a variable, so it keeps the variable.
-            return None if is_injected and self.is_template else old
-        if is_injected and "valueFrom" in old and not self.is_template:
-            return old  # its worker is numbered by a field that only the Job or the like shows
+            return None if is_injected and self._shows_all else old
+        if is_injected and "valueFrom" in old and not self.workload.has_template:
+            is_right = read_field(old, self.workload.metadata) == value
+            if is_right or not self._shows_all:
+                return old
         return render(old["name"], value) if is_injected or self._is_unset(old) else old
 
     def _is_injected(self, entry: Mapping[str, Any]) -> bool:

@@ -207,11 +207,14 @@ def _choose_slices(
 def _find_slice_count(process: _Process, workload: Workload) -> str:
     """The container's own number of slices; JAX multiplies by it. Empty where it is not known."""
     entry = find_entry(process.container, "MEGASCALE_NUM_SLICES") or {}
+    return read_field(entry, workload.metadata) or str(entry.get("value") or "")
+
+
+def read_field(entry: Object, metadata: Object) -> str:
+    """The label or annotation that an entry refers to; empty if it is not set, or of other entries."""
     field = (entry.get("valueFrom") or {}).get("fieldRef") or {}
     named = _METADATA_FIELD.fullmatch(str(field.get("fieldPath")))
-    if named:
-        return str((workload.metadata.get(named[1]) or {}).get(named[2]) or "")
-    return str(entry.get("value") or "")
+    return str((metadata.get(named[1]) or {}).get(named[2]) or "") if named else ""
 
 
 def _decide_group(

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from copy import deepcopy
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -335,3 +337,40 @@ def test_pods_of_a_workload_with_a_generated_name_are_injected_only_with_a_topol
         assert answered.warnings == warnings
         hosts = answered.env().get("TPU_WORKER_HOSTNAMES", "")
         assert hosts == ("" if warnings else hosts_of("train-x", "nginx", 0, 1, 2, 3))
+
+
+def of_slice(**more: Any) -> Manifest:
+    return job(name="ms-slice-1", count=2, subdomain="ms", labels=jobset_labels(2, 1), **more)
+
+
+LATE: list[tuple[str, Callable[..., Manifest], Manifest]] = [
+    ("a Job of one host", partial(job, count=2), selector("tpu-v6e-slice", "2x2")),
+    ("a JobSet of one host", of_slice, selector("tpu-v6e-slice", "2x2")),
+    ("a JobSet of two", of_slice, selector("tpu7x", "2x2x2")),
+    ("a StatefulSet of one host", partial(stateful_set, replicas=2), selector("tpu7x", "2x2x1")),
+    ("a StatefulSet of two", partial(stateful_set, replicas=2), selector("tpu-v6e-slice", "2x4")),
+]
+
+
+@pytest.mark.parametrize("make, nodes", [row[1:] for row in LATE], ids=[row[0] for row in LATE])
+def test_a_topology_that_is_selected_after_the_review_of_the_template_gives_the_same_variables(
+    make: Callable[..., Manifest], nodes: Manifest
+) -> None:
+    """A queue selects it when it admits a Job, and an admission plugin in each Pod."""
+    late, early = Answered(make()).target, Answered(make(pod={"nodeSelector": nodes})).target
+    late["spec"]["template"]["spec"]["nodeSelector"] = nodes
+    for number in (0, 1):
+        answered = Answered(pod_of(late, number))
+        assert answered.warnings == []
+        assert answered.env() == Answered(pod_of(early, number)).env()
+
+
+def test_a_pod_without_a_topology_keeps_the_variables_of_its_template() -> None:
+    made = pod_of(Answered(of_slice()).target, 1)
+    del made["metadata"]["labels"]["jobset.sigs.k8s.io/job-index"]
+    assert Answered(made).env()["MEGASCALE_SLICE_ID"] == "1"
+
+
+def test_a_pod_that_is_not_in_the_list_of_its_slice_keeps_the_variables_of_its_template() -> None:
+    template = Answered(stateful_set(replicas=4, pod=FOUR_HOSTS))
+    assert Answered(pod_of(template.target, 6)).patch == []
