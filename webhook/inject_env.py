@@ -31,9 +31,17 @@ from webhook.tpu_env.admission import (
     escape,
     set_keys,
 )
-from webhook.tpu_env.container_env import INJECTED, build_container_envs, without_injected
+from webhook.tpu_env.container_env import build_container_envs, without_injected
 from webhook.tpu_env.variables import LISTS, Environment, Ports, Value, decide_variables
-from webhook.tpu_env.workloads import NOT_INJECTED, FieldPath, Workers, Workload, read_tpu_workload
+from webhook.tpu_env.workloads import (
+    INJECTED,
+    NOT_INJECTED,
+    NOTHING,
+    FieldPath,
+    Workers,
+    Workload,
+    read_tpu_workload,
+)
 
 INJECT = "tpu-functions.dev/inject"
 MARKS = (INJECT, "gke-tpu-env-injector.aaronbatilo.dev/inject")
@@ -219,15 +227,19 @@ def build_patch(workload: Workload, environment: Environment) -> Iterator[Operat
     if has_old_copy or not _is_marked(workload.metadata, MARKS, ENABLED):
         yield from _mark_template(workload, ENABLED)
     base = f"{workload.path}/metadata"
+    both = (workload.metadata, workload.stored)
+    has_note = any(INJECTED in (one.get("annotations") or {}) for one in both)
+    reasons = (*environment.problems, *environment.doubts)
     if environment.variables:
         written = {key: digest for one in envs for key, digest in one.written()}
         note = json.dumps(written, separators=(",", ":"), sort_keys=True)
         yield from set_keys(workload.metadata, base, "annotations", {INJECTED: note})
+    elif workload.workers is None and not reasons and (envs or not has_note):
+        yield from set_keys(workload.metadata, base, "annotations", {INJECTED: NOTHING})
     elif envs and INJECTED in (workload.metadata.get("annotations") or {}):
         yield {"op": "remove", "path": f"{base}/annotations/{escape(INJECTED)}"}
     # If a Pod has this annotation, `read_tpu_workload` reports it as the Pod's problem, so that nothing
     # is injected there either.
-    reasons = (*environment.problems, *environment.doubts)
     if reasons and not environment.variables:
         reason = {NOT_INJECTED: "; ".join(reasons)}
         yield from set_keys(workload.metadata, base, "annotations", reason)

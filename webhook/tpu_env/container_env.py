@@ -27,10 +27,8 @@ from webhook.tpu_env.variables import (
     render,
     selects_topology,
 )
-from webhook.tpu_env.workloads import Workload
+from webhook.tpu_env.workloads import INJECTED, Workload
 
-INJECTED = "tpu-functions.dev/injected"
-"""Annotation of a Pod template: the injected variables, with digests of their values, as JSON."""
 _NAMING_HOSTS = (*LISTS, "JAX_COORDINATOR_ADDRESS")
 
 

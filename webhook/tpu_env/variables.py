@@ -25,7 +25,9 @@ from shared.base.pods import (
 from shared.base.topology import TOPOLOGY, find_host_violation, parse_dimensions
 from webhook.tpu_env.admission import Object
 from webhook.tpu_env.workloads import (
+    INJECTED,
     MAX_WORKERS,
+    NOTHING,
     FieldPath,
     Multislice,
     Workers,
@@ -323,6 +325,8 @@ def _explain_nothing(workload: Workload, workers: Workers) -> Iterator[str]:
     )
     if workers.nameless:
         yield f"{reason}, or give the workers names: {workers.nameless}"
+    elif _had_no_pods(workload):
+        yield f"{reason}, or apply the manifest with the number of Pods, which was 0"
     elif workers.count == 1:
         yield f"{reason}, because there is 1 worker, which may be one of a larger slice"
 
@@ -344,7 +348,12 @@ def _is_served(
     if workload.has_template or workers.index is None:
         return False
     says_nothing = not slice_.is_selected and not workers.wrong and bool(workers.subdomain)
-    return says_nothing or _has_list(process.container)
+    return (says_nothing and not _had_no_pods(workload)) or _has_list(process.container)
+
+
+def _had_no_pods(workload: Workload) -> bool:
+    """Whether the template of a Pod was reviewed while it had no Pods, and so has no list of hosts."""
+    return not workload.has_template and _read_annotation(workload, INJECTED) == NOTHING
 
 
 def _has_list(container: Object) -> bool:

@@ -374,3 +374,26 @@ def test_a_pod_without_a_topology_keeps_the_variables_of_its_template() -> None:
 def test_a_pod_that_is_not_in_the_list_of_its_slice_keeps_the_variables_of_its_template() -> None:
     template = Answered(stateful_set(replicas=4, pod=FOUR_HOSTS))
     assert Answered(pod_of(template.target, 6)).patch == []
+
+
+@pytest.mark.parametrize("former", [{}, FOUR_HOSTS], ids=["none", "a former topology"])
+def test_pods_get_all_or_nothing_if_their_template_was_reviewed_without_pods(former: Any) -> None:
+    """``kubectl scale`` calls no webhook, and a number without a list would wait for ever."""
+    stored = Answered(stateful_set(replicas=4, pod=former)).target if former else {}
+    target = stateful_set(replicas=0)
+    if former:
+        target["spec"]["template"] = deepcopy(stored["spec"]["template"])
+        target["spec"]["template"]["spec"]["nodeSelector"] = {}
+    template = Answered(target, operation="UPDATE", oldObject=stored or None)
+    assert template.env() == {}
+    answered = Answered(pod_of(template.target, 1), is_strict=True)
+    assert (answered.env(), answered.warnings) == (
+        {},
+        [
+            "no TPU variables are injected: select a topology (gke-tpu-topology), or apply the manifest "
+            "with the number of Pods, which was 0"
+        ],
+    )
+    template.target["spec"]["replicas"] = 2
+    again = Answered(template.target, operation="UPDATE", oldObject=template.target)
+    assert again.env() == Answered(stateful_set(replicas=2)).env()

@@ -230,7 +230,6 @@ WITHOUT: list[tuple[str, Any, list[str]]] = [
      [f"{SELECT}, because there is 1 worker, which may be one of a larger slice"]),
     ("elig-gke-no-subdomain", job(subdomain=""),
      [f"{NAMES}: Job tpu-job has no subdomain; set spec.template.spec.subdomain to a headless Service"]),
-    ("sts-replicas-zero", stateful_set(replicas=0), []),
 ]  # fmt: skip
 
 
@@ -243,6 +242,16 @@ def test_a_template_without_a_known_slice_is_only_marked(target: Any, notices: l
     before = target["spec"]["template"]
     labels = {**before["metadata"].get("labels", {}), "tpu-functions.dev/inject": "enabled"}
     assert answered.target["spec"]["template"] == {**before, "metadata": {"labels": labels}}
+
+
+@pytest.mark.conformance("sts-replicas-zero")
+def test_a_template_without_pods_is_only_marked_and_noted() -> None:
+    answered = Answered(stateful_set(replicas=0))
+    assert (answered.warnings, answered.env()) == ([], {})
+    metadata = answered.target["spec"]["template"]["metadata"]
+    assert metadata["labels"]["tpu-functions.dev/inject"] == "enabled"
+    assert metadata["annotations"] == {"tpu-functions.dev/injected": "{}"}
+    assert Answered(answered.target, operation="UPDATE").patch == []
 
 
 WARNED: list[tuple[str, Any, str]] = [
