@@ -264,7 +264,8 @@ def _owned(metadata: Object, spec: Object) -> Workers:
             return Workers("", (), None, nameless="the number of this Pod is not known")
         nameless = "" if subdomain else _WITHOUT_SERVICE.format(f"StatefulSet {name}")
         return _member(Workers(name, (), index, subdomain, nameless=nameless), index, spec)
-    if owner.get("kind") == "Job":
+    is_of_batch = str(owner.get("apiVersion")).startswith("batch/")  # Volcano's has the kind, too
+    if owner.get("kind") == "Job" and is_of_batch:
         name = next((str(labels[key]) for key in _JOB_NAMES if labels.get(key)), "")
         index = parse_count(annotations.get(COMPLETION_INDEX) or labels.get(COMPLETION_INDEX))
         if index is None:

@@ -149,6 +149,23 @@ UNFIT: list[tuple[Manifest, str]] = [
 ]
 
 
+def test_a_job_of_another_group_is_not_taken_for_kubernetes_own() -> None:
+    made = pod(
+        owners=[
+            {
+                "apiVersion": "batch.volcano.sh/v1alpha1",
+                "kind": "Job",
+                "name": "t",
+                "controller": True,
+            }
+        ],
+        **FOUR_HOSTS,
+    )
+    assert Answered(made).warnings == [
+        f"topology 4x4 needs 4 Pods with names, and those of the Pods of Job t are not known; {NUMBERED}"
+    ]
+
+
 @pytest.mark.parametrize("target, warning", UNFIT, ids=[text for _, text in UNFIT])
 def test_a_slice_of_several_hosts_without_indexes_is_a_warning_or_rejected(
     target: Manifest, warning: str

@@ -20,6 +20,7 @@ from tests.unit.webhook.workloads import (
     group_pod,
     job,
     jobset_labels,
+    pod,
     pod_of,
     selector,
     stateful_set,
@@ -98,6 +99,33 @@ def test_pods_of_a_leader_worker_set_are_not_rejected() -> None:
     made["metadata"]["labels"] |= MARK
     for one in (made, mutate(made)):
         assert refusal(INJECTED, "CREATE", one, namespace={"metadata": {}}) == ""
+
+
+LISTED = [{"name": "TPU_WORKER_HOSTNAMES", "value": "a.s,b.s"}]
+ALONE = [{"name": "TPU_WORKER_HOSTNAMES", "value": "localhost"}]
+
+
+@pytest.mark.parametrize(
+    "version, entries, index, is_rejected",
+    [
+        ("batch.volcano.sh/v1alpha1", [], "", False),
+        ("batch/v1", [], "", True),
+        ("batch/v1", LISTED, "", False),
+        ("batch/v1", ALONE, "", True),
+        ("batch/v1", LISTED, "1", True),  # the webhook would give it a number
+    ],
+)
+def test_pods_of_a_job_that_numbers_them_itself_are_not_rejected(
+    version: str, entries: list[Manifest], index: str, is_rejected: bool
+) -> None:
+    made = pod(
+        container(env=entries),
+        owners=[{"apiVersion": version, "kind": "Job", "name": "t", "controller": True}],
+        labels={"batch.kubernetes.io/job-completion-index": index} if index else {},
+        **TWO_HOSTS,
+    )
+    denied = refusal(INJECTED, "CREATE", made, namespace={"metadata": {"labels": MARK}})
+    assert bool(denied) is is_rejected
 
 
 @pytest.mark.parametrize(

@@ -135,7 +135,9 @@ def pod(
     """A Pod, perhaps controlled by an object of the kind ``owner``."""
     metadata: Manifest = {"name": name, "namespace": "ml"}
     if owner:
-        metadata["ownerReferences"] = [{"kind": owner, "name": "o", "controller": True}]
+        version = {"Job": "batch/v1"}.get(owner, "apps/v1")
+        reference = {"apiVersion": version, "kind": owner, "name": "o", "controller": True}
+        metadata["ownerReferences"] = [reference]
     if owners:
         metadata["ownerReferences"] = list(owners)
     if labels is not None:
