@@ -516,10 +516,18 @@ def _find_container_problems(workload: Workload, slice_: _SelectedSlice) -> Iter
     is_older = slice_.generation and slice_.generation.accelerator not in _WITH_PROCESS_ADDRESSES
     is_split = of_group or _wants_addresses(workload, slice_)
     if len(together) > 1 and (is_older or not is_split):
-        yield (
-            f"{len(together)} containers ask for google.com/tpu at the same time, which only hosts of "
-            f"tpu7x allow ({ACCELERATOR_LABEL}); ask for all chips in one container"
-        )
+        several = f"{len(together)} containers ask for google.com/tpu at the same time"
+        is_disabled = _read_annotation(workload, PROCESS_ADDRESSES_ANNOTATION) == "disabled"
+        if is_disabled and not is_older:
+            yield (
+                f"{several}, so each needs an address, but {PROCESS_ADDRESSES_ANNOTATION} is disabled; "
+                "leave it out, or ask for all chips in one container"
+            )
+        else:
+            yield (
+                f"{several}, which only hosts of tpu7x allow ({ACCELERATOR_LABEL}); ask for all chips "
+                "in one container"
+            )
         return
     asking = together if len(together) > 1 else list_tpu_containers(workload.spec)
     chips = list(dict.fromkeys(str(count_chips(one)) for one in asking))

@@ -88,6 +88,27 @@ def test_nothing_is_injected_for_a_slice_that_cannot_exist(
         assert (answered.warnings, answered.env("c0")) == ([warning], {})
 
 
+DISABLED = (
+    "2 containers ask for google.com/tpu at the same time, so each needs an address, but "
+    "tpu-functions.dev/process-addresses is disabled; leave it out, or ask for all chips in one container"
+)
+
+
+@pytest.mark.parametrize(
+    "accelerator, warning",
+    [("tpu7x", DISABLED), ("", DISABLED), ("tpu-v5p-slice", SPLIT)],
+)
+def test_several_containers_without_addresses_are_a_warning_that_names_the_annotation(
+    accelerator: str, warning: str
+) -> None:
+    nodes = {"nodeSelector": selector(accelerator, "2x2x2")}
+    target = job(container("a", 2), container("b", 2), count=2, pod=nodes)
+    annotations = {"tpu-functions.dev/process-addresses": "disabled"}
+    target["spec"]["template"]["metadata"]["annotations"] = annotations
+    assert Answered(target).warnings == [warning]
+    assert Answered(target, is_strict=True).response["status"]["message"] == warning
+
+
 @pytest.mark.parametrize(
     "accelerator, variables, warnings",
     [("tpu7x", ("2", "4"), []), ("tpu-v5p-slice", ("", ""), [SPLIT]), ("", ("", ""), [SPLIT])],
