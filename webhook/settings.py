@@ -92,6 +92,10 @@ def read_injection(environment: Mapping[str, str]) -> InjectionSettings:
 
     process = read_port("INJECT_PROCESS_PORT", Ports.process)
     coordinator = read_port("INJECT_JAX_COORDINATOR_PORT", Ports.jax_coordinator)
+    if process == coordinator:
+        variables.reject(
+            "INJECT_PROCESS_PORT", f"another port than INJECT_JAX_COORDINATOR_PORT, {coordinator}"
+        )
     is_strict = _read_flag(variables, "INJECT_STRICT")
     variables.check()
     return InjectionSettings(is_strict, Ports(process, coordinator))

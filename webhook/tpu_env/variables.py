@@ -141,6 +141,7 @@ def decide_variables(workload: Workload, ports: Ports) -> Environment:
             "each Pod waits until the one before it is ready, but a readinessProbe may wait for all "
             "Pods of the slice; set podManagementPolicy: Parallel"
         )
+    notices += _find_shared_ports(workload, found, ports)
     if workload.workers and not (found.variables or found.problems or doubts):
         notices += _explain_nothing(workload, workload.workers)
     return replace(found, notices=(*doubts, *notices), doubts=doubts)
@@ -454,6 +455,22 @@ def _ports(containers: Sequence[Object], name: str, base: int) -> list[str | Non
         port = "" if "valueFrom" in given else str(given.get("value") or base + number)
         found.append(port if (parse_count(port) or 65536) < 65536 else None)
     return found
+
+
+def _find_shared_ports(workload: Workload, found: Environment, ports: Ports) -> Iterator[str]:
+    """Notices about ports that two processes would use: the containers of a Pod share its network."""
+    if not any("TPU_PROCESS_ADDRESSES" in one for one in found.variables.values()):
+        return
+    together = list_running_together(workload.spec)
+    numbers = _ports(together, "TPU_PROCESS_PORT", ports.process)
+    if not any(find_entry(one, "JAX_COORDINATOR_ADDRESS") for one in together):
+        numbers.append(str(ports.jax_coordinator))
+    for port in dict.fromkeys(numbers):
+        if port is not None and numbers.count(port) > 1:
+            yield (
+                f"a Pod has port {port} twice, in TPU_PROCESS_PORT or JAX_COORDINATOR_ADDRESS; set "
+                "another TPU_PROCESS_PORT"
+            )
 
 
 def _shape(process: _Process, slice_: _SelectedSlice) -> dict[str, str]:

@@ -14,6 +14,7 @@ from tests.unit.webhook.workloads import (
     deployment,
     job,
     pod,
+    pod_of,
     selector,
     stateful_set,
 )
@@ -167,6 +168,34 @@ def test_a_value_that_refers_to_another_variable_is_not_checked(is_strict: bool)
     answered = Answered(stateful_set(REFERENCE, replicas=2, pod=TWO_HOSTS), is_strict=is_strict)
     assert (answered.response["allowed"], answered.warnings) == (True, [])
     assert answered.env()["TPU_WORKER_ID"] == "$(INDEX)"
+
+
+@pytest.mark.parametrize(
+    "first, second, more, shared",
+    [
+        ("8472", "", {}, "8472"),
+        ("9000", "9000", {}, "9000"),
+        ("", "8482", {}, "8482"),
+        ("", "8482", {"JAX_COORDINATOR_ADDRESS": "a:1"}, ""),
+        ("9000", "9001", {}, ""),
+        ("", "", {}, ""),
+    ],
+)
+def test_a_port_of_two_processes_is_a_warning(
+    first: str, second: str, more: dict[str, str], shared: str
+) -> None:
+    both = (
+        {**given(TPU_PROCESS_PORT=first, **more), **container("a", 2)},
+        {**given(TPU_PROCESS_PORT=second), **container("b", 2)},
+    )
+    template = Answered(stateful_set(*both, replicas=2, pod=TWO_HOSTS), is_strict=True)
+    notice = (
+        f"a Pod has port {shared} twice, in TPU_PROCESS_PORT or JAX_COORDINATOR_ADDRESS; set another "
+        "TPU_PROCESS_PORT"
+    )
+    for answered in (template, Answered(pod_of(template.target, 1), is_strict=True)):
+        assert answered.response["allowed"]
+        assert answered.warnings == ([notice] if shared else [])
 
 
 def test_a_contradictory_value_of_the_user_is_kept() -> None:

@@ -291,6 +291,11 @@ def test_an_invalid_number_is_an_error(name: str, text: str, meaning: str) -> No
             "INJECT_PROCESS_PORT='0' is wrong: it must be a port, 1 to 65504",
         ),
         (
+            {"INJECT_PROCESS_PORT": "8482"},
+            "INJECT_PROCESS_PORT='8482' is wrong: it must be another port than "
+            "INJECT_JAX_COORDINATOR_PORT, 8482",
+        ),
+        (
             {"INJECT_PROCESS_PORT": "65505"},
             "INJECT_PROCESS_PORT='65505' is wrong: it must be a port, 1 to 65504",
         ),
