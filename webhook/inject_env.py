@@ -2,9 +2,9 @@
 
 It concerns workloads that request TPUs. It adds variables that are missing, updates those that it has
 injected before, and removes those that no longer follow from the workload. An annotation on a Pod
-template lists the injected variables with digests. The template also gets the label
-``tpu-functions.dev/inject: enabled``, if it is not marked so already, for the webhook to review its
-Pods, too.
+template, or on a Pod that it changes, lists the injected variables with digests. The template also gets
+the label ``tpu-functions.dev/inject: enabled``, if it is not marked so already, for the webhook to
+review its Pods, too.
 
 Values that users have set are kept. Two kinds of them count as not set: an empty value, and
 ``localhost`` in a variable that names hosts, if the slice has several.
@@ -19,7 +19,6 @@ Problems of a workload, such as contradictions between it and its slice, are war
 setting. If nothing at all is injected because of problems, an annotation on the template says which.
 """
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -31,7 +30,7 @@ from webhook.tpu_env.admission import (
     escape,
     set_keys,
 )
-from webhook.tpu_env.container_env import build_container_envs, without_injected
+from webhook.tpu_env.container_env import build_container_envs, note_injected, without_injected
 from webhook.tpu_env.variables import LISTS, Environment, Ports, Value, decide_variables
 from webhook.tpu_env.workloads import (
     INJECTED,
@@ -212,12 +211,17 @@ def _check_value(name: str, given: str, wanted: Value) -> Iterator[str]:
 
 
 def build_patch(workload: Workload, environment: Environment) -> Iterator[Operation]:
-    """The operations that add missing variables and update injected ones. A template gets annotations:
-    what is injected, or why nothing is."""
+    """The operations that add missing variables and update injected ones. An annotation says what is
+    injected, also of a Pod that is changed; a template's says why nothing is."""
     envs = build_container_envs(workload, environment)
-    for env in envs:
-        yield from env.patch()
+    changes = [change for env in envs for change in env.patch()]
+    yield from changes
+    base = f"{workload.path}/metadata"
     if not workload.has_template:
+        # The API server calls again when another webhook has changed the Pod.
+        if changes:
+            note = {INJECTED: note_injected(envs)}
+            yield from set_keys(workload.metadata, base, "annotations", note)
         return
     # With this mark the webhook also reviews the template's Pods, and the admission policy of
     # infra/chart/manifests/inject-env rejects those that it could not review. If the template has
@@ -226,14 +230,12 @@ def build_patch(workload: Workload, environment: Environment) -> Iterator[Operat
     has_old_copy = _is_marked(workload.metadata, (INJECT,), DISABLED)
     if has_old_copy or not _is_marked(workload.metadata, MARKS, ENABLED):
         yield from _mark_template(workload, ENABLED)
-    base = f"{workload.path}/metadata"
     both = (workload.metadata, workload.stored)
     has_note = any(INJECTED in (one.get("annotations") or {}) for one in both)
     reasons = (*environment.problems, *environment.doubts)
     if environment.variables:
-        written = {key: digest for one in envs for key, digest in one.written()}
-        note = json.dumps(written, separators=(",", ":"), sort_keys=True)
-        yield from set_keys(workload.metadata, base, "annotations", {INJECTED: note})
+        note = {INJECTED: note_injected(envs)}
+        yield from set_keys(workload.metadata, base, "annotations", note)
     elif workload.workers is None and not reasons and (envs or not has_note):
         yield from set_keys(workload.metadata, base, "annotations", {INJECTED: NOTHING})
     elif envs and INJECTED in (workload.metadata.get("annotations") or {}):

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -76,6 +76,16 @@ def build_container_envs(workload: Workload, environment: Environment) -> list[C
         ContainerEnv(pointer, _get_container(workload, pointer), found, injected, workload)
         for pointer, found in wanted.items()
     ]
+
+
+def note_injected(envs: Sequence[ContainerEnv]) -> str:
+    """The value of `INJECTED` after the patch.
+
+    In a Pod the digests of its template stay, because what the template has may not be in the patch.
+    """
+    kept = next((one.injected for one in envs if not one.workload.has_template), {})
+    written = {key: digest for one in envs for key, digest in one.written()}
+    return json.dumps({**kept, **written}, separators=(",", ":"), sort_keys=True)
 
 
 def _shows_all(workload: Workload) -> bool:

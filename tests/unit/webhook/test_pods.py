@@ -397,3 +397,17 @@ def test_pods_get_all_or_nothing_if_their_template_was_reviewed_without_pods(for
     template.target["spec"]["replicas"] = 2
     again = Answered(template.target, operation="UPDATE", oldObject=template.target)
     assert again.env() == Answered(stateful_set(replicas=2)).env()
+
+
+@pytest.mark.parametrize("topology", ["2x2", "2x4"])
+def test_a_second_call_for_a_pod_knows_what_the_first_has_injected(topology: str) -> None:
+    """The API server calls again when another webhook, such as one that selects Nodes, changes a Pod."""
+    made = pod_of(stateful_set(replicas=2), 1)
+    once = Answered(made)
+    assert once.env() == {"TPU_NAME": "web", "TPU_WORKER_ID": "1"}
+    for one in (made, once.target):
+        one["spec"]["nodeSelector"] = selector("tpu-v6e-slice", topology)
+    again = Answered(once.target, is_strict=True)
+    assert again.warnings == []
+    assert again.env() == Answered(made).env()
+    assert Answered(again.target).patch == []

@@ -137,6 +137,14 @@ def patch_of_growth() -> list[Operation]:
     ]
 
 
+def noted_on_pod(variables: list[Entry]) -> Operation:
+    """Return the operation that lists the injected variables on a Pod, for the next call."""
+    path = "/metadata/annotations/tpu-functions.dev~1injected"
+    return {"op": "add", "path": path, "value": noted(variables)}
+
+
+NUMBER = entries(JAX_PROCESS_ID="3")
+"""The variable of a JobSet's Pod that its template cannot have as the path of a field."""
 PATCHES: dict[str, list[Operation]] = {
     "stateful-set-created": injected(of_set("web")),
     "stateful-set-dry-run": injected(of_set("trial")),
@@ -146,12 +154,12 @@ PATCHES: dict[str, list[Operation]] = {
     # Its template has all variables.
     "pod-of-a-stateful-set": [],
     "job-of-a-jobset": injected(SECOND_SLICE),
-    # Its template cannot have this as the path of a field.
     "pod-of-a-jobsets-job": [
-        {"op": "add", "path": "/spec/containers/0/env/-", "value": entries(JAX_PROCESS_ID="3")[0]}
+        {"op": "add", "path": "/spec/containers/0/env/-", "value": NUMBER[0]},
+        noted_on_pod([*SECOND_SLICE, *NUMBER]),
     ],
-    "leader-of-a-group": added("", OF_GROUP),
-    "worker-of-a-group": added("", OF_GROUP),
+    "leader-of-a-group": [*added("", OF_GROUP), noted_on_pod(OF_GROUP)],
+    "worker-of-a-group": [*added("", OF_GROUP), noted_on_pod(OF_GROUP)],
 }
 
 
