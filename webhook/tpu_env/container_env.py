@@ -21,6 +21,7 @@ from webhook.tpu_env.admission import Object, Operation
 from webhook.tpu_env.variables import (
     LISTS,
     LOCALHOST,
+    MAX_CONTAINERS,
     Environment,
     Value,
     read_field,
@@ -227,7 +228,27 @@ def _read_injected(workload: Workload) -> Mapping[str, str]:
         found = json.loads(note)
     except (ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return _with_renamed(found, workload.spec) if isinstance(found, dict) else {}
+
+
+def _with_renamed(injected: Mapping[str, str], spec: Object) -> Mapping[str, str]:
+    """The digests, also under the name of a new container that has all entries of one that is gone."""
+    containers = [one for part in CONTAINER_LISTS for one in spec.get(part) or []]
+    noted: dict[str, dict[str, str]] = {}
+    for key, digest in injected.items():
+        container, _, name = key.partition("/")
+        noted.setdefault(container, {})[name] = digest
+    gone = noted.keys() - {one.get("name") for one in containers}
+    new = [one for one in containers if one.get("name") not in noted]
+    if not gone or len(noted) > MAX_CONTAINERS:
+        return injected
+    found = dict(injected)
+    for one in new:
+        digests = {entry.get("name"): _digest(entry) for entry in _list_entries(one)}
+        for theirs in (noted[name] for name in gone):
+            if all(digests.get(name) == digest for name, digest in theirs.items()):
+                found |= {f"{one.get('name')}/{name}": digest for name, digest in theirs.items()}
+    return found
 
 
 def _is_injected(injected: Mapping[str, str], container: Object, entry: Mapping[str, Any]) -> bool:

@@ -233,3 +233,25 @@ def test_an_injected_list_in_a_copied_template_does_not_count_as_the_users() -> 
     again = Answered(copy)
     assert again.env() == {}
     assert again.warnings == Answered(deployment(pod=two_hosts)).warnings != []
+
+
+@pytest.mark.parametrize("name, is_followed", [("main", True), ("side", False)])
+def test_a_container_that_is_renamed_keeps_its_injected_variables_as_such(
+    name: str, is_followed: bool
+) -> None:
+    """Only a new container is a renamed one."""
+    side = container("side", None, env=[entry("JAX_PROCESS_COUNT", "2")])
+    own = container(env=[entry("TPU_NAME", "mine")])
+    stored = Answered(stateful_set(own, side, replicas=2)).target
+    spec = stored["spec"]["template"]["spec"]
+    if name == "main":
+        spec["containers"][0]["name"] = "main"
+    else:
+        del spec["containers"][0]
+        spec["containers"][0] |= {"resources": container()["resources"]}
+    renamed = Answered(stored, operation="UPDATE").target
+    renamed["spec"]["replicas"] = 3
+    again = Answered(renamed, operation="UPDATE")
+    assert (again.env(name)["JAX_PROCESS_COUNT"] == "3") is is_followed
+    assert again.env(name)["TPU_NAME"] == ("mine" if name == "main" else "web")
+    assert again.env(name)["TPU_WORKER_HOSTNAMES"] == HOSTS
