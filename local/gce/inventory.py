@@ -19,6 +19,8 @@ from local.gce import links
 TABLE = Path(__file__).with_name("inventory.yaml")
 _LISTS = ("images", "joiningImages", "networks", "subnetworks", "diskTypes", "kubernetesVersions")
 _KEYS = ("machineTypes", *_LISTS)
+_UNREADABLE = (OSError, yaml.YAMLError, ValueError, LookupError, AttributeError, RecursionError)
+"""What reading YAML raises, also for values that do not have the type of their tag or form."""
 
 
 class InventoryUnreadable(Exception):
@@ -83,13 +85,13 @@ def read_inventory(more: Path | None = None) -> Inventory:
 def _read(path: Path) -> Mapping[str, Any]:
     try:
         table = yaml.safe_load(path.read_text())
-    except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
+    except _UNREADABLE as error:
         raise InventoryUnreadable(f"--inventory {path}: {error}") from error
     if not isinstance(table, dict):
         raise InventoryUnreadable(f"--inventory {path}: it must be a map of {', '.join(_KEYS)}")
-    unknown = sorted(set(table) - set(_KEYS))
+    unknown = sorted(map(str, set(table) - set(_KEYS)))
     if unknown:
-        what = f"{', '.join(map(str, unknown))} is not known; known are {', '.join(_KEYS)}"
+        what = f"{', '.join(unknown)} is not known; known are {', '.join(_KEYS)}"
         raise InventoryUnreadable(f"--inventory {path}: {what}")
     zones = table.get("machineTypes") or {}
     if not isinstance(zones, dict) or not all(links.is_zone(str(zone)) for zone in zones):

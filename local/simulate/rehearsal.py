@@ -40,7 +40,7 @@ from replay.subscriptions import Subscriptions
 from replay.text import find_time_of
 from replay.timeline import Moment, Timeline
 from replay.timeline_sources import TimelineRequest, build_timeline
-from shared.base.documents import read_mapping, read_texts
+from shared.base.documents import parse_yaml_documents, read_mapping, read_texts
 from shared.base.names import (
     JOBSET_KIND,
     JOBSET_LABEL,
@@ -91,9 +91,10 @@ def read_text(file: Path) -> str:
 def read_manifest(file: Path) -> list[Document]:
     """The documents of a file. Raises `WrongInput`."""
     try:
-        documents = [one for one in yaml.safe_load_all(read_text(file)) if one is not None]
-    except yaml.YAMLError as error:
-        raise WrongInput(f"{file}: this is not YAML: {' '.join(str(error).split())}") from error
+        found = parse_yaml_documents(read_text(file))
+    except ValueError as error:
+        raise WrongInput(f"{file}: this is not YAML that kubectl reads: {error}") from error
+    documents = [one for one in found if one is not None]
     if not documents:
         raise WrongInput(f"{file}: there is no object in it")
     for number, one in enumerate(documents, 1):

@@ -1,5 +1,6 @@
 """Reading of JSON documents of any shape: a field that is absent or of another type reads as empty."""
 
+import functools
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -25,14 +26,37 @@ def parse_json(text: bytes, object_hook: Callable[[dict[str, Any]], Any] | None 
 
 
 def parse_yaml(text: str) -> Any:
-    """Parse YAML through JSON, as kubectl does: keys that YAML parses as numbers become text. Raises
-    `ValueError`."""
+    """Parse a document of YAML as `parse_yaml_documents` does. Raises `ValueError`, also for several."""
+    documents = parse_yaml_documents(text)
+    if len(documents) > 1:
+        raise ValueError(f"expected one document, and found {len(documents)}")
+    return documents[0] if documents else None
+
+
+def parse_yaml_documents(text: str) -> list[Any]:
+    """Parse YAML through JSON, as kubectl does: keys that YAML parses as numbers become text, and a time
+    is the text that is written. Raises `ValueError`."""
     import yaml
 
     try:
-        return json.loads(json.dumps(yaml.safe_load(text), default=str))
+        documents: list[Any] = json.loads(json.dumps(list(yaml.load_all(text, _yaml_loader()))))
+        return documents
     except (yaml.YAMLError, *_TAG_ERRORS, ValueError, TypeError, RecursionError) as error:
         raise ValueError(" ".join(str(error).split())) from error
+
+
+@functools.cache
+def _yaml_loader() -> type[Any]:
+    import yaml
+
+    class Loader(yaml.SafeLoader):
+        """Reads times as text."""
+
+    def read_time(loader: Loader, node: yaml.ScalarNode) -> str:
+        return str(loader.construct_scalar(node))
+
+    Loader.add_constructor("tag:yaml.org,2002:timestamp", read_time)
+    return Loader
 
 
 def _cut(text: bytes) -> bytes:

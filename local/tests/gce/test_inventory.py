@@ -58,6 +58,9 @@ def test_a_file_adds_to_the_table(tmp_path: Path) -> None:
         ("machineTypes: {us-east5-b: x}", "machineTypes.us-east5-b must be a list of strings"),
         ("kubernetesVersions: [1.30]", "kubernetesVersions must be a list of strings"),
         ("a: [", "while parsing"),
+        ("images: [2026-13-45]", "month must be in 1..12"),
+        ("images: !!bool x", "'x'"),
+        ("{1: [a], zones: [a]}", "1, zones is not known"),
     ],
 )
 def test_the_error_about_a_malformed_file_describes_the_violation(

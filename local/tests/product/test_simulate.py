@@ -119,7 +119,10 @@ def test_each_wrong_line_is_named_with_what_is_allowed() -> None:
 
 
 BAD_MANIFESTS = {
-    "a: [1": "this is not YAML: while parsing a flow sequence",
+    "a: [1": "this is not YAML that kubectl reads: while parsing a flow sequence",
+    "a: &a [*a]": "this is not YAML that kubectl reads: Circular reference detected",
+    "a: !!set {b}": "this is not YAML that kubectl reads: Object of type set is not JSON serializable",
+    "a: !!bool x": "this is not YAML that kubectl reads: 'x'",
     "": "there is no object in it",
     "- 1": "document 1: it must have apiVersion, kind and metadata.name",
     "kind: Job\nmetadata: {name: 3}": "document 1: it must have apiVersion, kind and metadata.name",
@@ -169,14 +172,19 @@ def test_the_end_may_be_before_capacity_is_there_again(
     assert "again" not in output.replace(" apply it again", "")
 
 
+JOB = """\
+apiVersion: batch/v1
+kind: Job
+metadata: {name: hello, labels: {built: 2026-11-01}, annotations: {at: 2026-11-01T09:00:00Z}}
+spec: {template: {spec: {containers: [{name: a, image: a}], restartPolicy: Never}}}
+"""
+
+
 def test_a_rehearsal_without_a_slice_prints_the_events(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    pod = {"containers": [{"name": "a", "image": "a"}]}
-    job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "hello"}}
-    spec = {"template": {"spec": {**pod, "restartPolicy": "Never"}}}
     script = "0:00 delete hello\n1:00 delete hello\n1:30 preempt 2 hosts of hello"
-    assert rehearse(tmp_path, yaml.safe_dump({**job, "spec": spec}), script, "--until", "2:00") == 1
+    assert rehearse(tmp_path, JOB, script, "--until", "2:00") == 1
     assert capsys.readouterr().out == TRANSCRIPT
 
 

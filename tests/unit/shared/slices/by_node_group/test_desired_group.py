@@ -482,7 +482,7 @@ def test_an_impossible_value_of_a_pod_or_a_template_is_an_input_error(
         ("", "must be a TPUNodeGroup: it must be a mapping"),
         ("- a", "must be a TPUNodeGroup: it must be a mapping"),
         ("{", "is not valid YAML: while parsing a flow node expected the node content"),
-        ("spec: {maxRunDuration: 2026-13-01}", "is not valid YAML: month must be in 1..12"),
+        ("spec: !!int x", "is not valid YAML: invalid literal for int()"),
         ("[" * 9_999, "is not valid YAML: maximum recursion depth exceeded"),
         ("spec: &a {spec: *a}", "is not valid YAML: Circular reference detected"),
         ("spec: !!bool x", "is not valid YAML: 'x'"),
