@@ -24,7 +24,7 @@ from pathlib import Path
 from local import gce
 from local.base.events import ClusterAction, Event, SubprocessEnded, SubprocessLine
 from local.cloud.simulation import PROJECT
-from local.cluster.credentials import Credentials
+from local.cluster.credentials import Credentials, CredentialsUnreadable
 from local.run.processes import Interrupted
 from local.run.supervisor import (
     IDENTITIES,
@@ -90,7 +90,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         ):
             setup = Setup(
                 directory,
-                credentials=_credentials(directory),
+                credentials=Credentials.load_or_create(
+                    directory / CREDENTIALS, IDENTITIES, datetime.now(UTC)
+                ),
                 kubeconfig=kubeconfig,
                 calls_webhooks=options.real,
                 ports=_ports(options),
@@ -106,7 +108,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         timeline.print_text(f"{interrupted}; nothing runs any more")
     except KeyboardInterrupt:  # before `Processes` handles Ctrl-C
         timeline.print_text("interrupted before anything had been started")
-    except (DirectoryUnusable, gce.InventoryUnreadable, *FAILURES) as error:
+    except (
+        DirectoryUnusable,
+        CredentialsUnreadable,
+        gce.InventoryUnreadable,
+        *FAILURES,
+    ) as error:
         timeline.print_text(f"make local: {error}", style="bold red")
         return 1
     return 0
@@ -214,26 +221,22 @@ def _directory(directory: Path | None) -> Iterator[Path]:
         return
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with (directory / "lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(directory / "vms", ignore_errors=True)
-            yield directory.resolve()
-    except BlockingIOError as error:
-        raise DirectoryUnusable(f"{directory} is in use by another `make local`") from error
-    except (FileExistsError, NotADirectoryError, PermissionError) as error:
+        lock = (directory / "lock").open("w")
+    except OSError as error:
         raise DirectoryUnusable(f"--dir {directory}: {error.strerror}") from error
-
-
-def _credentials(directory: Path) -> Credentials:
-    path = directory / CREDENTIALS
-    if path.exists():
+    with lock:
         try:
-            return Credentials.load(path)
-        except (ValueError, KeyError, TypeError) as error:
-            raise DirectoryUnusable(f"{path} holds no credentials; remove it") from error
-    credentials = Credentials.create(IDENTITIES, datetime.now(UTC))
-    credentials.save(path)
-    return credentials
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise DirectoryUnusable(f"{directory} is in use by another `make local`") from error
+        directory = directory.resolve()
+        shutil.rmtree(directory / "vms", ignore_errors=True)
+        try:
+            yield directory
+        except OSError as error:
+            if not Path(str(error.filename)).is_relative_to(directory):
+                raise
+            raise DirectoryUnusable(f"--dir: {error.filename}: {error.strerror}") from error
 
 
 if __name__ == "__main__":

@@ -17,6 +17,10 @@ from local.kube import CertificateAuthority, KeyPair
 ADMIN = "admin"
 
 
+class CredentialsUnreadable(Exception):
+    """The file holds no credentials; the message names it."""
+
+
 @dataclass(frozen=True, repr=False)
 class Credentials:
     """A CA and tokens by identity: ``admin``, ``relay``, and the steps' names with dashes."""
@@ -31,14 +35,26 @@ class Credentials:
         return cls(CertificateAuthority.create(now), tokens)
 
     @classmethod
-    def load(cls, path: Path) -> Credentials:
-        """Load credentials. Raises `ValueError` or `KeyError` for another file."""
-        saved = json.loads(path.read_text())
-        return cls(CertificateAuthority.load(KeyPair(**saved["ca"])), saved["tokens"])
+    def load_or_create(cls, path: Path, identities: Iterable[str], now: datetime) -> Credentials:
+        """The credentials of a file that only its owner can read; what it lacks is new, and saved.
 
-    def save(self, path: Path) -> None:
-        """Save the credentials in a file that only the owner can read."""
-        write_private(path, {"ca": asdict(self.ca.export()), "tokens": dict(self.tokens)})
+        Raises `CredentialsUnreadable` for another file.
+        """
+        found = cls.create(identities, now)
+        if path.exists():
+            try:
+                saved = json.loads(path.read_text())
+                ca = CertificateAuthority.load(KeyPair(**saved["ca"]))
+                tokens = {
+                    name: saved["tokens"].get(name, new) for name, new in found.tokens.items()
+                }
+                if not all(token.isascii() for token in tokens.values()):
+                    raise ValueError("a token is not ASCII")
+            except (ValueError, LookupError, TypeError, AttributeError) as error:
+                raise CredentialsUnreadable(f"{path} holds no credentials; remove it") from error
+            found = cls(ca, tokens)
+        write_private(path, {"ca": asdict(found.ca.export()), "tokens": dict(found.tokens)})
+        return found
 
     def users(self) -> dict[str, kube.User]:
         """The identities by token."""
