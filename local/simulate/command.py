@@ -129,7 +129,8 @@ def _print(rehearsal: Rehearsal, price: float | None) -> None:
         print("" if rows else f"{name}: {'gone' if conditions is None else 'no conditions'}\n")
     calls = rehearsal.count_calls()
     cells = [[step, *map(str, counts)] for step, *counts in calls]
-    total = [str(sum(column)) for column in zip(*([*counts] for _, *counts in calls), strict=True)]
+    columns = zip((0, 0, 0), *(counts for _, *counts in calls), strict=True)
+    total = map(str, map(sum, columns))
     head = ("CALLS OF", "INVOCATIONS", "COMPUTE ENGINE", "KUBERNETES")
     print_rows(head, [(row, ()) for row in (*cells, ["all", *total])])
     hours = sum(timeline.chip_hours for timeline in timelines)

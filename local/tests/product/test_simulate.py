@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -209,6 +210,13 @@ all               6             0                13
 Left on Compute Engine: none.
 Pods: none.
 """
+
+
+def test_a_rehearsal_may_end_before_any_step_ran(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert rehearse(tmp_path, JOB, "", "--until", "0:00") == 0
+    assert re.search(r"^all +0 +0 +0$", capsys.readouterr().out, re.MULTILINE)
 
 
 def test_a_workload_has_its_slices_and_a_script_may_name_it(
