@@ -17,7 +17,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import astuple, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -191,16 +191,28 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         ("--pubsub-port", ports.pubsub, "Pub/Sub"),
     ):
         meaning = f"where {what} listens; 0: any free port (default: {default})"
-        parser.add_argument(name, type=int, metavar="N", help=meaning)
+        parser.add_argument(name, type=_port, metavar="N", help=meaning)
     options = parse_with_controllers(parser, arguments)
     if (options.kubeconfig or options.real) and options.port is not None:
         parser.error("--port is the embedded Kubernetes API's; --kubeconfig and --real are others")
+    fixed = [port for port in astuple(_ports(options)) if port]
+    if len(set(fixed)) < len(fixed):
+        parser.error(
+            "--port, --compute-port and --pubsub-port must differ, and would be "
+            f"{', '.join(map(str, fixed))}; 0: any free port"
+        )
     return options
+
+
+def _port(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and int(text) < 2**16):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port, 0 to 65535")
+    return int(text)
 
 
 def _ports(options: argparse.Namespace) -> Ports:
     asked = {
-        "kubernetes": options.port,
+        "kubernetes": 0 if options.kubeconfig or options.real else options.port,
         "compute": options.compute_port,
         "pubsub": options.pubsub_port,
     }

@@ -43,6 +43,27 @@ def test_a_directory_that_cannot_be_made_is_named(
     assert "x: File name too long\n" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    "arguments, why",
+    [
+        (("--port", "99999"), "argument --port: '99999' is not a port, 0 to 65535"),
+        (("--compute-port", "x"), "argument --compute-port: 'x' is not a port, 0 to 65535"),
+        (("--pubsub-port=-1",), "argument --pubsub-port: '-1' is not a port, 0 to 65535"),
+        (
+            ("--port", "0", "--pubsub-port", "18080"),
+            "--port, --compute-port and --pubsub-port must differ, and would be 18080, 18080; "
+            "0: any free port",
+        ),
+    ],
+)
+def test_ports_that_cannot_be_used_are_rejected(
+    capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], why: str
+) -> None:
+    with pytest.raises(SystemExit):
+        local.main(arguments)
+    assert capsys.readouterr().err.endswith(f"make local: error: {why}\n")
+
+
 def start(*arguments: str) -> int:
     """Run the command at any ports; returns the exit code."""
     ports = ("--port=0", "--compute-port=0", "--pubsub-port=0")
