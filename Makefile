@@ -7,6 +7,9 @@ LOCAL := $(VENV)/.set-up-local
 TOOL := $(VENV)/.set-up-tool
 READERS := $(VENV)/.readers
 
+# Packages of a Python that was upgraded or removed are installed again.
+$(shell test -e $(BIN)/python || rm -f $(STAMP) $(LOCAL) $(TOOL) $(READERS))
+
 # Only from the command line: an exported KUBECONFIG may be for another cluster.
 ifeq ($(origin KUBECONFIG),command line)
 CLUSTER := --kubeconfig "$(KUBECONFIG)"

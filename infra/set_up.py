@@ -53,6 +53,24 @@ def find_causes(log: str) -> list[str]:
 
 def main(folder: str, requirements: str) -> int:
     """Set up ``folder`` with the packages of a requirements file. Returns the exit code."""
+    try:
+        return _set_up(folder, requirements)
+    except KeyboardInterrupt:
+        print(f"Setting up {folder} was interrupted: run make again to continue.")
+        return 130
+
+
+def _has_pip(folder: str) -> bool:
+    """Whether Python and pip run: Python may have been upgraded or removed since, and an interrupted run
+    may have left no pip."""
+    command = [str(Path(folder, "bin", "python")), "-m", "pip", "--version"]
+    try:
+        return subprocess.run(command, capture_output=True, check=False).returncode == 0
+    except OSError:
+        return False
+
+
+def _set_up(folder: str, requirements: str) -> int:
     if sys.version_info < OLDEST:
         oldest = ".".join(map(str, OLDEST))
         print(f"tpu-functions needs Python {oldest} or newer: make PYTHON=python{oldest} setup")
@@ -60,10 +78,10 @@ def main(folder: str, requirements: str) -> int:
     began = time.monotonic()
     total = count_packages(Path(requirements).read_text())
     print(f"Setting up {folder}: packages to install: {total}, in a minute or two ...", flush=True)
-    # venv installs pip last: if pip is missing, an earlier run was interrupted.
-    if not Path(folder, "bin", "pip").exists():
+    if not _has_pip(folder):
         try:
-            venv.create(folder, with_pip=True)
+            # Only what is a virtual environment is emptied.
+            venv.create(folder, with_pip=True, clear=Path(folder, "pyvenv.cfg").exists())
         except subprocess.CalledProcessError:
             print(
                 f"Setting up {folder} failed: this Python has no ensurepip. On Debian and Ubuntu "

@@ -63,8 +63,8 @@ def test_the_error_of_the_index_is_found_in_pips_log(line: str, cause: str | Non
 def test_an_error_of_ensurepip_is_reported_with_the_package_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def fail(folder: str, *, with_pip: bool) -> None:
-        raise subprocess.CalledProcessError(1, [folder, "-m", "ensurepip", str(with_pip)])
+    def fail(folder: str, **_: bool) -> None:
+        raise subprocess.CalledProcessError(1, [folder, "-m", "ensurepip"])
 
     monkeypatch.setattr(venv, "create", fail)
     assert set_up.main(str(tmp_path / "venv"), str(ROOT / "local/requirements.txt")) == 1
@@ -90,11 +90,53 @@ def test_an_unreachable_index_is_reported(tmp_path: Path) -> None:
     assert found.stderr == ""
 
 
-def test_an_interrupted_setup_is_continued(tmp_path: Path) -> None:
-    venv.create(tmp_path / "venv", with_pip=False)
+@pytest.mark.parametrize("python", [None, "python-of-yesterday"])
+def test_a_setup_that_was_interrupted_or_whose_python_is_gone_is_done_again(
+    tmp_path: Path, python: str | None
+) -> None:
+    folder = tmp_path / "venv"
+    venv.create(folder, with_pip=False)
+    if python is not None:
+        (folder / "bin" / "pip").touch()
+        (folder / "bin" / "python").unlink()
+        (folder / "bin" / "python").symlink_to(tmp_path / python)
     (tmp_path / "requirements.txt").write_text("# nothing\n")
-    assert set_up.main(str(tmp_path / "venv"), str(tmp_path / "requirements.txt")) == 0
-    assert (tmp_path / "venv" / "bin" / "pip").exists()
+    assert set_up.main(str(folder), str(tmp_path / "requirements.txt")) == 0
+    assert (folder / "bin" / "pip").stat().st_size > 0
+
+
+def test_a_folder_that_is_no_virtual_environment_keeps_its_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mine").touch()
+    create = venv.create
+    monkeypatch.setattr(
+        venv, "create", lambda folder, **kinds: create(folder, clear=kinds["clear"])
+    )
+    set_up.main(str(tmp_path), str(ROOT / "local/requirements.txt"))
+    assert (tmp_path / "mine").exists()
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_make_sets_up_again_when_the_python_is_gone(tmp_path: Path, is_there: bool) -> None:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "python").symlink_to(sys.executable if is_there else tmp_path / "gone")
+    (tmp_path / ".set-up-local").touch()
+    command = ["make", "--dry-run", "demo", f"VENV={tmp_path}"]
+    found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert ("infra/set_up.py" in found.stdout) != is_there
+
+
+def test_an_interrupt_is_reported_without_a_traceback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupt(*_: str, **__: bool) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(venv, "create", interrupt)
+    assert set_up.main(str(tmp_path / "venv"), str(ROOT / "local/requirements.txt")) == 130
+    expected = f"Setting up {tmp_path}/venv was interrupted: run make again to continue.\n"
+    assert capsys.readouterr().out.endswith(expected)
 
 
 def test_the_message_for_an_old_python_names_the_required_version(
