@@ -211,6 +211,23 @@ set_up_kernel() {
       sed -i -E 's/^[^#].*[[:space:]]swap[[:space:]].*/# &/' "$ROOT/etc/fstab"; }
 }
 
+# If the API server's address is one of IPv6, kubeadm requires that the kernel forwards IPv6. An interface
+# that forwards ignores router advertisements, which renew the default route, unless its accept_ra is 2.
+# Only an interface with a default route gets that, and gets it first: on theirs, Pods could advertise
+# routes. Not tested on Compute Engine. What this kernel lacks ("-") is left to kubeadm's error.
+set_up_ipv6() {
+  local settings=$ROOT/etc/sysctl.d/91-tpu-functions-ipv6.conf target length device
+  [[ $(api_server "$ENDPOINT") == \[* ]] || return 0
+  {
+    while read -r target length _ _ _ _ _ _ _ device; do
+      [[ ! $target$length =~ ^0+$ || $device == lo ]] ||
+        printf -- '-net.ipv6.conf.%s.accept_ra = 2\n' "$device"
+    done <"$ROOT/proc/net/ipv6_route"
+    printf -- '-net.ipv6.conf.%s.forwarding = 1\n' all default
+  } >"$settings" 2>>"$LOG"
+  quietly sysctl --system || true
+}
+
 # kubeadm rejects containerd 1 from Kubernetes 1.38 on. No newer image makes good for it at a later try.
 check_containerd() {
   local version
@@ -332,6 +349,7 @@ try_to_join() {
   [[ $TOKEN == "$TRIED" ]] || TRIED=$TOKEN TRIES=0 PAUSE_S=$MIN_PAUSE_S
   TRIES=$((TRIES + 1))
   report joining "$(api_server "$ENDPOINT") as $VM, try $TRIES with this token"
+  set_up_ipv6
   if output=$(run_kubeadm_join); then
     printf '%s\n' "$output" >>"$LOG"
     return 0

@@ -172,6 +172,38 @@ def test_the_kernel_is_configured_for_this_boot_and_later_ones(vm: Vm) -> None:
     assert calls == ["modprobe --all overlay br_netfilter", "sysctl --system", "swapoff --all"]
 
 
+ROUTES = """\
+fd200001000000000000000000000000 40 {0} 00 {0} 00000400 00000001 00000000 00000001     ens5
+{0} 00 {0} 00 fe800000000000000000000000000001 00000400 00000001 00000000 00450003     ens4
+{0} 00 {0} 00 {0} ffffffff 00000001 00000000 00200200       lo
+""".format("0" * 32)
+FORWARDING = [f"-net.ipv6.conf.{name}.forwarding = 1" for name in ("all", "default")]
+IPV6: dict[str, tuple[str, str, list[str]]] = {
+    "an address of IPv6": ("fd20:1::10", ROUTES, ["-net.ipv6.conf.ens4.accept_ra = 2", *FORWARDING]),
+    "one with a port, and no routes": ("[fd20:1::10]:443", "", FORWARDING),
+    "an address of IPv4": ("10.128.0.2:443", ROUTES, []),
+    "a name": ("api.example.com", ROUTES, []),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("endpoint, routes, settings", IPV6.values(), ids=IPV6)
+def test_ipv6_is_forwarded_only_if_the_api_server_has_an_address_of_it(
+    vm: Vm, endpoint: str, routes: str, settings: list[str]
+) -> None:
+    """kubeadm's preflight requires it then."""
+    if routes:
+        vm.put("proc/net/ipv6_route", routes)
+    # A kernel without IPv6: kubeadm's error names it.
+    vm.install("sysctl", '[[ ! -e "$TNG_ROOT/etc/sysctl.d/91-tpu-functions-ipv6.conf" ]]')
+    vm.inject(change={"kubeadm-control-plane-ip": endpoint})
+    boot = vm.boot()
+    assert boot.finish() == 0
+    file = vm.root / "etc/sysctl.d/91-tpu-functions-ipv6.conf"
+    assert (lines(file.read_text()) if file.exists() else []) == settings
+    calls = [call for call in vm.calls if call.startswith(("sysctl", "kubeadm join"))]
+    assert [call.split()[0] for call in calls] == ["sysctl"] * (2 if settings else 1) + ["kubeadm"]
+
+
 def test_containerd_is_configured_to_use_systemd_cgroups(vm: Vm) -> None:
     vm.inject()
     vm.boot().finish()
