@@ -16,7 +16,8 @@ The words of this folder, in reading order:
 4. The *proof* of a match is the VM's id in a label of the Node, which a kubelet cannot write. If a VM is
    not read, a Node with proof counts as matching. If it is read again, the Node must still match, but
    needs no token in the metadata any more. Another id in the label of a match is corrected.
-5. A Node is *misnamed* if its providerID is that of a VM of the group and its name is not.
+5. A Node is *misnamed* if its providerID is that of a VM of the group and its name is not. A VM is
+   *mismatched* if a Node is misnamed with its providerID, or has its name and another providerID.
 6. A VM has *joined* if a Node matches it. It is *ready* if, besides, it runs and its Node is ready and
    offers all chips.
 7. A VM *had a Node* (`membership.had_node`) if it certainly had one since its last start.

@@ -90,7 +90,7 @@ def _build_facts(observed: ObservedNodes, now: datetime) -> dict[str, VmFacts]:
             if vm in own or not (is_whole or observed.instances.get(vm))
         }
     gone = dict.fromkeys(_list_gone(observed) if known.completed_at is not None else ())
-    misnamed = {vm for vm, _ in observed.misnamed}
+    mismatched = {*(vm for vm, _ in observed.misnamed), *observed.with_other_provider_id}
     outdated = {name for name, entry in observed.earlier.items() if _is_outdated(observed, entry)}
     deleted = observed.vms_of_deleted_nodes if observed.group.spec.joins_with_tokens else ()
     had_node = {
@@ -118,7 +118,7 @@ def _build_facts(observed: ObservedNodes, now: datetime) -> dict[str, VmFacts]:
             instance=observed.instances.get(name),
             node=observed.joined.get(name),
             had_node=name in had_node,
-            is_misnamed=name in misnamed,
+            is_mismatched=name in mismatched,
         )
         for name in dict.fromkeys((*still, *losses, *gone, *observed.joined, *observed.members))
     }

@@ -13,7 +13,11 @@ from functions.label_node import (
     maintenance_condition,
     run_end,
 )
-from functions.label_node.joined_condition import VISIBLE_AFTER
+from functions.label_node.joined_condition import (
+    CORRECT_PROVIDER_ID,
+    VISIBLE_AFTER,
+    describe_provider_id,
+)
 from functions.label_node.observe import NothingToCount
 from functions.label_node.observed_nodes import ObservedNodes
 from shared.base.names import (
@@ -224,6 +228,12 @@ def _list_node_events(observed: ObservedNodes, now: datetime) -> Iterator[Emit]:
             f"Node {node.name} names VM {vm} in its ProviderID, but a Node must have its VM's "
             f"name: it is not counted, and not deleted with the group. Delete it and register "
             f"the kubelet as {vm} (--hostname-override; kubeadm: nodeRegistration.name)."
+        )
+        yield Emit(Event("NodeNameMismatch", text, is_warning=True), node.reference, once=True)
+    for node in islice(observed.with_other_provider_id.values(), BATCH):
+        text = (
+            f"{describe_provider_id(observed.group, node)}: it is not counted, and not deleted with the "
+            f"group. {CORRECT_PROVIDER_ID}"
         )
         yield Emit(Event("NodeNameMismatch", text, is_warning=True), node.reference, once=True)
 

@@ -4,12 +4,18 @@ from datetime import datetime, timedelta
 
 from functions.label_node.observed_nodes import ObservedNodes
 from shared.base.reasons import VM_LOSSES, Reason
+from shared.node_groups.membership import build_provider_id
+from shared.node_groups.node_group import NodeGroup
 from shared.node_groups.readiness import awaiting_message
 from shared.node_groups.recovery import describe_next, describe_recovery, find_restore_end
 from shared.node_groups.status import Status, Type
+from shared.ports.kubernetes.nodes import Node
 
 VISIBLE_AFTER = timedelta(minutes=1)
 """A list of VMs has all VMs that were created longer ago."""
+CORRECT_PROVIDER_ID = (
+    "Correct --provider-id of the kubelet, delete the Node, and restart the kubelet."
+)
 _NEVER_COMPLETE = "Before the slice was complete, "
 """The beginning of the message if VMs are gone from a BULK slice that was never complete. Nothing else
 in the status says it: the names of these VMs may be unknown."""
@@ -71,17 +77,7 @@ def _describe_missing(observed: ObservedNodes, known: Status, reason: Reason) ->
     if reason == Reason.NODE_DELETED:
         return _describe_deleted_nodes(names, is_bulk=observed.group.spec.is_bulk)
     if reason == Reason.NODE_NAME_MISMATCH:
-        misnamed = dict(observed.misnamed)
-        found = [
-            f"Node {misnamed[vm].name} runs on VM {vm}, by its providerID"
-            for vm in names
-            if vm in misnamed
-        ]
-        what = "; ".join(found) or f"The Nodes of {', '.join(names)} have other names"
-        return (
-            f"{what}. A Node must have its VM's name: start the kubelet with --hostname-override=VM, "
-            "and delete the Node."
-        )
+        return _describe_mismatches(observed, names)
     missing = known.counts.desired - known.counts.joined
     message = awaiting_message(missing, known.counts.desired)
     nameless = len(list(observed.without_provider_id()))
@@ -93,6 +89,30 @@ def _describe_missing(observed: ObservedNodes, known: Status, reason: Reason) ->
             f"; {shown or 'VMs are gone'}. {describe_recovery(observed.group, known, reason)}"
         )
     return message
+
+
+def _describe_mismatches(observed: ObservedNodes, names: list[str]) -> str:
+    others, misnamed = observed.with_other_provider_id, dict(observed.misnamed)
+    ids = [describe_provider_id(observed.group, others[vm]) for vm in names if vm in others]
+    found = [
+        f"Node {misnamed[vm].name} runs on VM {vm}, by its providerID"
+        for vm in names
+        if vm in misnamed
+    ]
+    parts = [f"{'; '.join(ids)}. {CORRECT_PROVIDER_ID}"] if ids else []
+    if found or not ids:
+        what = "; ".join(found) or f"The Nodes of {', '.join(names)} have other names"
+        parts.append(
+            f"{what}. A Node must have its VM's name: start the kubelet with --hostname-override=VM, "
+            "and delete the Node."
+        )
+    return " ".join(parts)
+
+
+def describe_provider_id(group: NodeGroup, node: Node) -> str:
+    """What is wrong with the providerID of a VM's Node."""
+    wanted = build_provider_id(group, node.vm)
+    return f"Node {node.name} has the providerID {node.provider_id} and must have {wanted}"
 
 
 def _with_status(observed: ObservedNodes, name: str) -> str:

@@ -71,6 +71,12 @@ class ObservedNodes:
         found = ((find_vm_of_misnamed(self.group, node), node) for node in self.nodes)
         return tuple((vm, node) for vm, node in found if vm is not None)
 
+    @cached_property
+    def with_other_provider_id(self) -> Mapping[str, Node]:
+        """The members whose Nodes have the providerID of something else, each with its Node."""
+        named = (node for node in self.nodes if node.provider_id and node.vm in self.members)
+        return {node.vm: node for node in named if not may_match(self.group, node)}
+
     def has_wrong_id(self, node: Node) -> bool:
         """Whether a Node matches its VM and its label has another id, which is corrected now."""
         vm = self.instances.get(node.vm) if self.group.spec.joins_with_tokens else None

@@ -47,7 +47,7 @@ class VmFacts:
     instance: Instance | None = None  # ``None``: the VM does not exist or was not read
     node: Node | None = None  # the Node with which the VM has joined
     had_node: bool = False  # since its last start
-    is_misnamed: bool = False  # a Node with another name has the VM's providerID
+    is_mismatched: bool = False  # a Node has only the VM's name, or only its providerID
 
     @property
     def earlier_reason(self) -> Reason | None:
@@ -121,12 +121,12 @@ RULES: tuple[tuple[Reason, Callable[[VmFacts], bool]], ...] = (
     *((end, lambda vm, end=end: vm.is_lost and vm.end == end) for end in sorted(RUN_ENDS)),
     # The VM is lost. An event is no proof against a Node: the VM may run again.
     (Reason.NODE_LOST, lambda vm: vm.is_lost and (vm.is_down or vm.node is None)),
-    # The VM runs without the Node that it had, and neither its Node's name nor approve_join explains it.
+    # The VM runs without the Node that it had, and neither a mismatch nor approve_join explains it.
     (
         Reason.NODE_DELETED,
-        lambda vm: vm.lacks_node and vm.had_node and not (vm.is_misnamed or vm.rejection),
+        lambda vm: vm.lacks_node and vm.had_node and not (vm.is_mismatched or vm.rejection),
     ),
-    (Reason.NODE_NAME_MISMATCH, lambda vm: vm.lacks_node and vm.is_misnamed),
+    (Reason.NODE_NAME_MISMATCH, lambda vm: vm.lacks_node and vm.is_mismatched),
     (Reason.JOIN_DENIED, lambda vm: vm.rejection == Reason.JOIN_DENIED),
     (Reason.JOIN_NOT_APPROVED, lambda vm: vm.rejection == Reason.JOIN_NOT_APPROVED),
     (Reason.NODE_JOIN_TIMEOUT, lambda vm: vm.lacks_node and vm.is_late),

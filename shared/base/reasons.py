@@ -153,8 +153,9 @@ REASONS: dict[Reason, str] = {
     "Otherwise, with repair: Recreate, the slice is created again; without it, delete the group and "
     "apply it again.",
     Reason.NODE_DELETED: "A Node was deleted, and its VM runs. Restart its kubelet or reset the VM.",
-    Reason.NODE_NAME_MISMATCH: "A Node runs on a VM of the group and does not have the VM's name. Start "
-    "its kubelet with the VM's name (--hostname-override) and delete the Node.",
+    Reason.NODE_NAME_MISMATCH: "A Node has the providerID of a VM of the group and not its name, or the "
+    "name and not the providerID. Correct --hostname-override or --provider-id of its kubelet, delete "
+    "the Node, and restart the kubelet.",
     Reason.PREEMPTED: "Compute Engine took VMs back (Spot, host error or maintenance). VMs that it "
     "restarts or recreates join again; the message says until when it may take. Spot VMs of a BULK "
     "slice are not restarted: with repair: Recreate, the slice is created again; without it, delete "

@@ -55,12 +55,11 @@ def is_match(group: NodeGroup, node: Node, instance: Instance) -> bool:
     whatever it reports. The API server ensures that only the VM's kubelet can register the Node (policy
     tpu-functions-node-registrations).
     """
-    spec = group.spec
     is_proved = node.proved_vm_id == instance.id
-    can_have_joined = spec.bootstrap is None or TOKEN_KEY in instance.metadata
+    can_have_joined = group.spec.bootstrap is None or TOKEN_KEY in instance.metadata
     return (
         (is_proved or can_have_joined)
-        and node.provider_id == f"gce://{spec.project}/{spec.zone}/{instance.name}"
+        and node.provider_id == build_provider_id(group, instance.name)
         and node.vm == instance.name
         and instance.is_member
         and not is_stale(group, node, instance)
@@ -176,12 +175,17 @@ def build_node_patch(
     return patch
 
 
+def build_provider_id(group: NodeGroup, vm: str) -> str:
+    """The providerID that the Node of a VM of this group must have."""
+    return f"gce://{group.spec.project}/{group.spec.zone}/{vm}"
+
+
 def find_vm_of_misnamed(group: NodeGroup, node: Node) -> str | None:
     """The VM of this group that a Node with another name has in its providerID.
 
     A providerID is only a claim: such a Node is neither counted nor deleted.
     """
-    place = f"gce://{group.spec.project}/{group.spec.zone}/"
+    place = build_provider_id(group, "")
     vm = node.provider_id.removeprefix(place)
     is_of_group = node.provider_id.startswith(place) and is_vm_name(group, vm)
     return vm if is_of_group and vm != node.vm else None
@@ -199,6 +203,6 @@ def is_vm_name(group: NodeGroup, name: str) -> bool:
 def may_match(group: NodeGroup, node: Node) -> bool:
     """Whether a Node may be that of a VM of this group: its name is a VM's, and its providerID is this
     VM's or empty. Labels do not count, because any Node can have them. `is_match` asks for more."""
-    spec = group.spec
-    place = f"gce://{spec.project}/{spec.zone}/{node.vm}"
-    return node.provider_id in ("", place) and is_vm_name(group, node.vm)
+    return node.provider_id in ("", build_provider_id(group, node.vm)) and is_vm_name(
+        group, node.vm
+    )

@@ -75,7 +75,7 @@ NODE_ACTIONS: dict[str, tuple[Node, Instance | None, list[type[Action]]]] = {
     "of another zone": (
         node(proved=False, provider_id=f"gce://my-gcp-project/us-central1-a/{A}"),
         vm(),
-        [WriteStatus],
+        [WriteStatus, Emit],
     ),
     "on a VM that the MIG does not list": (
         node(proved=False),
@@ -611,6 +611,7 @@ def test_twenty_nodes_of_a_large_slice_with_the_same_defect_get_an_event(is_name
 DEFECTS: dict[str, Node] = {
     "MissingProviderID": node(proved=False, provider_id=""),
     "VmIdCorrected": node(labels={"node-restriction.kubernetes.io/tpu-functions-vm-id": "43"}),
+    "NodeNameMismatch": node(proved=False, provider_id="gce://other/us-central1-c/x"),
     "LabelsContested": replace(node(), corrections_note=f"4 {render_time(NOW)}"),
 }
 
@@ -927,6 +928,29 @@ MESSAGES: dict[str, tuple[ObservedNodes, str, str]] = {
         f"Node worker-7 runs on VM {B}, by its providerID. A Node must have its VM's name: start the "
         "kubelet "
         "with --hostname-override=VM, and delete the Node.",
+    ),
+    "a Node with another providerID": (
+        on_resync(
+            node(),
+            node(B, proved=False, provider_id=f"gce://123456789012/us-central1-c/{B}"),
+            instances={A: vm(), B: vm(B, started=TWO_HOURS_AGO)},
+        ),
+        "NodeNameMismatch",
+        f"Node {B} has the providerID gce://123456789012/us-central1-c/{B} and must have "
+        f"gce://my-gcp-project/us-central1-c/{B}. Correct --provider-id of the kubelet, delete the Node, and "
+        "restart the kubelet.",
+    ),
+    "a Node of a complete slice has registered again with another VM's providerID": (
+        on_resync(
+            node(),
+            node(B, proved=False, provider_id=f"gce://my-gcp-project/us-central1-c/{A}"),
+            known=COMPLETE,
+            instances={A: vm(), B: vm(B, started=TWO_HOURS_AGO)},
+        ),
+        "NodeNameMismatch",
+        f"Node {B} has the providerID gce://my-gcp-project/us-central1-c/{A} and must have "
+        f"gce://my-gcp-project/us-central1-c/{B}. Correct --provider-id of the kubelet, delete the Node, and "
+        "restart the kubelet.",
     ),
     "a VM of a slice that was never complete was deleted": (
         on_resync(node(), instances={A: vm()}),
