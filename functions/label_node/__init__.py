@@ -44,7 +44,8 @@ What is done to a Node depends on its VM:
 - Any other Node is left alone.
 
 Nodes are listed by the resource-name label. Kubelets that join with our tokens register with it. The
-step labels other Nodes. A Node that has no label yet, or has lost it, is read by its name.
+step labels other Nodes. A Node that has no label yet, or has lost it, is read by its name. If VMs join
+by other means, the name may have a domain: a late Node is looked for among all Nodes.
 
 The step owns the conditions NodesJoined (tear_down writes it during a deletion), InterconnectReady and
 MaintenanceScheduled.

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from functions.label_node.maintenance_condition import ANNOUNCEMENTS
 from functions.label_node.observed_nodes import ObservedNodes
 from shared.base.reasons import VM_LOSSES
+from shared.frame.execution import SECONDS_FOR_OTHER_CALLS
 from shared.node_groups.membership import is_vm_name, mark_members
 from shared.node_groups.node_group import AnyGroup, NodeGroup
 from shared.node_groups.recovery import is_repair_begun
@@ -26,7 +27,8 @@ FEW = 4
 """More VMs than this are read from one list. Lists may lag, so missing VMs are then read one by one."""
 UNLABELLED_LATE_AFTER = timedelta(minutes=5)
 """A Node that should have the resource-name label, and is not listed by it, is read by name when its VM
-has run for this long."""
+has run for this long. If VMs join by other means, Nodes are read by name at once; after this time, one
+that is not found by its VM's name is looked for among all Nodes of the cluster."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,13 @@ def observe(work: GroupWork) -> ObservedNodes | NothingToCount:
     unlisted = list(_list_unlabelled(work, group, nodes, instances))
     found = work.cluster.find_nodes(unlisted)
     nodes |= {name: one for name, one in found.items() if one is not None}
+    if not group.spec.joins_with_tokens and work.trigger.is_resync:
+        absent = (instances.get(name) for name, one in found.items() if one is None)
+        if any(_is_late(work, vm) for vm in absent):
+            # The name of a Node may have a domain after the VM's.
+            with work.reserve(SECONDS_FOR_OTHER_CALLS), work.best_effort():
+                others = work.cluster.list_unlabelled_nodes(group.resource_name)
+                nodes |= {node.name: node for node in others}
     # The VMs of Nodes that have none in ``instances`` yet, one by one. On a resync the list of VMs may
     # lag, so absence there proves nothing. Otherwise these are the VMs of Nodes without proof that were
     # read by name.
@@ -182,6 +191,10 @@ def _list_unlabelled(
         instance = instances[name]
         if name in listed or instance is None or instance.status != "RUNNING":
             continue
-        late = instance.started and work.now - instance.started >= UNLABELLED_LATE_AFTER
-        if late or not registers_with_label:
+        if _is_late(work, instance) or not registers_with_label:
             yield name
+
+
+def _is_late(work: GroupWork, vm: Instance | None) -> bool:
+    started = vm.started if vm is not None else None
+    return started is not None and work.now - started >= UNLABELLED_LATE_AFTER

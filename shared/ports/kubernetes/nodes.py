@@ -15,6 +15,7 @@ from shared.base.names import (
     RESOURCE_NAME_LABEL,
     TPU_RESOURCE,
     VM_ID_LABEL,
+    find_resource_name,
 )
 from shared.base.timestamps import guess_time
 from shared.ports.kubernetes.transport import MERGE_PATCH, Target, Transport
@@ -137,6 +138,13 @@ class NodeCalls(Transport):
     def list_all_nodes(self, labels: str = "") -> Iterator[dict[str, Any]]:
         """All Nodes of the cluster, or those with these labels, page by page."""
         return self._list(_NODES, labels, is_paged=True)
+
+    def list_unlabelled_nodes(self, resource_name: str) -> list[Node]:
+        """The Nodes without the resource-name label that have the names of a slice's VMs, perhaps with a
+        domain. Reads all the cluster's Nodes without the label, page by page."""
+        found = self._list(_NODES, f"!{RESOURCE_NAME_LABEL}", is_paged=True)
+        named = ((raw["metadata"]["name"].partition(".")[0], raw) for raw in found)
+        return [parse_node(raw) for vm, raw in named if find_resource_name(vm) == resource_name]
 
     def find_node(self, name: str) -> Node | None:
         """The Node of that name, or ``None``."""

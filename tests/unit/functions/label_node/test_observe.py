@@ -15,6 +15,7 @@ from functions.label_node.observed_nodes import ObservedNodes
 from shared.base.names import BOOT_ID_LABEL
 from shared.node_groups.node_group import AnyGroup
 from shared.node_groups.status import Condition, Pending, Status, Type
+from shared.ports.errors import OutOfTimeError
 from shared.triggers.message import Cause, Message
 from shared.triggers.trigger import ObjectTrigger, Trigger
 from tests.support.builders import NOW, RESOURCE, group, unreadable_group
@@ -211,6 +212,31 @@ def test_a_kubelet_without_bootstrap_sets_no_label_so_that_its_node_is_read_at_o
     work, reads = reading_work(WITHOUT_BOOTSTRAP, RESOURCES_READY, RESYNC, answers)
     observe(work)
     assert f"find_nodes {B}" in reads.calls
+
+
+WITH_DOMAIN = replace(node(B, proved=False, labelled=False), name=f"{B}.c.my-gcp-project.internal")
+LOOKED_FOR: dict[str, tuple[AnyGroup, Trigger, datetime, str, bool]] = {
+    "its VM was started five minutes ago": (WITHOUT_BOOTSTRAP, RESYNC, FIVE_MINUTES_AGO, "RUNNING", True),
+    "its VM was started later": (WITHOUT_BOOTSTRAP, RESYNC, LESS_THAN_FIVE_MINUTES_AGO, "RUNNING", False),
+    "its VM does not run": (WITHOUT_BOOTSTRAP, RESYNC, FIVE_MINUTES_AGO, "STOPPING", False),
+    "no resync": (WITHOUT_BOOTSTRAP, changed(B), FIVE_MINUTES_AGO, "RUNNING", False),
+    "its kubelet sets the label": (group(), RESYNC, FIVE_MINUTES_AGO, "RUNNING", False),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", LOOKED_FOR.values(), ids=LOOKED_FOR)
+@pytest.mark.parametrize("answer", [[WITH_DOMAIN], OutOfTimeError("no answer")], ids=["", "slow"])
+def test_a_node_whose_name_is_not_its_vms_alone_is_looked_for_when_it_is_late(
+    case: tuple[AnyGroup, Trigger, datetime, str, bool], answer: Any
+) -> None:
+    about, trigger, started, state, is_looked_for = case
+    answers = {**joining_b(started, state), "list_unlabelled_nodes": answer}
+    work, reads = reading_work(about, RESOURCES_READY, trigger, answers)
+    observed = observe(work)
+    assert ("list_unlabelled_nodes" in reads.calls) is is_looked_for
+    assert isinstance(observed, ObservedNodes)
+    is_found = is_looked_for and isinstance(answer, list)
+    assert set(observed.joined) == ({A, B} if is_found else {A})
 
 
 @pytest.mark.parametrize("about, is_read", [(group(), False), (WITHOUT_BOOTSTRAP, True)])

@@ -151,6 +151,16 @@ def test_a_list_reads_all_pages(
     assert [dict(parse_qsl(one.query)) for one in urls] == [query, {**query, "continue": "more"}]
 
 
+def test_unlabelled_nodes_of_a_slices_vms_are_found_by_the_first_label_of_their_names() -> None:
+    names = ["tng-a-0123abcd-x1y2", "tng-a-0123abcd-x3y4.c.p.internal", "tng-b-0123abcd-x5y6", "n"]
+    pages = [page({"metadata": {"name": name, "uid": ""}}, token="more") for name in names[:3]]
+    cluster = Answered(*pages, page({"metadata": {"name": names[3], "uid": ""}}))
+    found = cluster.list_unlabelled_nodes("tng-a-0123abcd")
+    assert [one.name for one in found] == names[:2]
+    query = dict(parse_qsl(urlsplit(cluster.requests[0][1]).query))
+    assert query == {"limit": "500", "labelSelector": "!tpu-functions.dev/resource-name"}
+
+
 @pytest.mark.parametrize(
     "call, kind",
     [
