@@ -160,11 +160,21 @@ def observe(work: GroupWork) -> Observed:
         if _must_read(work, kind):
             observed = _observe_resource(work, observed, kind)
     # Before the finalizer is removed, what only the status calls gone is read.
-    if all(advance(observed, kind, work.now).resource.state is State.GONE for kind in kinds):
+    is_all_gone = all(
+        advance(observed, kind, work.now).resource.state is State.GONE for kind in kinds
+    )
+    if is_all_gone:
         for kind in kinds[1:]:
             if kind not in observed.found:
                 observed = _observe_resource(work, observed, kind)
-    return _observe_vms_left(work, replace(observed, nodes=_list_nodes(work)))
+    observed = replace(observed, nodes=_list_nodes(work))
+    if is_all_gone and not group.spec.joins_with_tokens:
+        # Their kubelets do not set the label, and label_node sets none during the deletion. Or their
+        # names have a domain.
+        with work.reserve(SECONDS_FOR_OTHER_CALLS), work.best_effort():
+            others = work.cluster.list_unlabelled_nodes(group.resource_name)
+            observed = replace(observed, nodes=(*observed.nodes, *others))
+    return _observe_vms_left(work, observed)
 
 
 def _observe_repair(work: GroupWork, observed: ObservedRemains) -> ObservedRemains:
@@ -317,8 +327,8 @@ def _observe_nodes_and_vms(work: GroupWork, observed: ObservedRemains) -> Observ
     ``counts.joined`` is the number of Nodes with proof, as the first status of the deletion has it. If
     the Nodes could not be read for that status, it is label_node's, which counts no other Nodes.
 
-    Without the VMs, a Node that lacks the resource-name label cannot be found at the end. An error or a
-    timeout of these reads does not delay the delete.
+    Without the VMs, a Node that lacks the resource-name label cannot be found at the end if VMs join
+    with tokens. An error or a timeout of these reads does not delay the delete.
     """
     group, spec, name = observed.group, observed.group.spec, observed.group.resource_name
     if observed.status.counts.joined >= spec.node_count:

@@ -59,6 +59,7 @@ from tests.unit.functions.tear_down.objects import (
 
 RESYNC = ObjectTrigger(Message("default", "my-slice", "", Cause.RESYNC, NOW))
 DELETED = group(deleting=True)
+BY_OTHER_MEANS = group(deleting=True, change={"bootstrapKubernetes": None})
 OTHER = f"{RESOURCE}-cd34"
 FORBIDDEN = CallError("GET nodes", 403, "Forbidden", "may not list")
 SLOW = OutOfTimeError("no answer within 19 s")
@@ -151,6 +152,35 @@ def test_only_the_resources_that_the_deletion_waits_for_are_read(
     assert observed.is_resync is trigger.is_resync
     assert observed.notes == ()
     assert len(observed.operations) == calls.count(OPERATION)
+
+
+WITHOUT_LABEL = node(f"{RESOURCE}-zz99")
+AT_THE_END: dict[str, tuple[AnyGroup, Mapping[str, Resource], dict[str, Any], bool, list[str]]] = {
+    "all are gone": (BY_OTHER_MEANS, dict.fromkeys(ALL_READY, GONE), {}, True, [VM, WITHOUT_LABEL.name]),
+    "there is no time": (BY_OTHER_MEANS, dict.fromkeys(ALL_READY, GONE), {"list_unlabelled_nodes": SLOW}, True, [VM]),
+    "the template is not gone": (BY_OTHER_MEANS, {**MIG_GONE, POLICY: GONE}, TEMPLATE_EXISTS, False, [VM]),
+    "kubelets set the label": (DELETED, dict.fromkeys(ALL_READY, GONE), {}, False, [VM]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", AT_THE_END.values(), ids=AT_THE_END)
+def test_nodes_without_the_label_are_looked_for_at_the_end_if_kubelets_do_not_set_it(
+    case: tuple[AnyGroup, Mapping[str, Resource], dict[str, Any], bool, list[str]],
+) -> None:
+    about, entries, change, is_looked_for, names = case
+    answers = ANSWERS | ABSENT | {
+        "list_nodes": [node()],
+        "list_unlabelled_nodes": [WITHOUT_LABEL],
+        "find_instances": {},
+    }  # fmt: skip
+    work, reads = reading_work(
+        about, reported_status(entries), RESYNC, answers | change, is_first_observation=False
+    )
+    observed = observe(work)
+    assert isinstance(observed, ObservedRemains)
+    assert ("list_unlabelled_nodes" in reads.calls) is is_looked_for
+    assert [one.name for one in observed.nodes] == names
+    assert [one.name for one in decide(observed, NOW).each] == names
 
 
 OWN_TEMPLATE_URI = "projects/my-gcp-project/global/instanceTemplates/t"
