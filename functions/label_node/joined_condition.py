@@ -8,7 +8,7 @@ from shared.node_groups.membership import build_provider_id
 from shared.node_groups.node_group import NodeGroup
 from shared.node_groups.readiness import awaiting_message
 from shared.node_groups.recovery import describe_next, describe_recovery, find_restore_end
-from shared.node_groups.status import Status, Type
+from shared.node_groups.status import MAX_PENDING, Status, Type
 from shared.ports.kubernetes.nodes import Node
 
 VISIBLE_AFTER = timedelta(minutes=1)
@@ -16,6 +16,7 @@ VISIBLE_AFTER = timedelta(minutes=1)
 CORRECT_PROVIDER_ID = (
     "Correct --provider-id of the kubelet, delete the Node, and restart the kubelet."
 )
+_NOT_JOINED = (Reason.AWAITING_NODE_JOIN, Reason.NODE_JOIN_TIMEOUT)
 _NEVER_COMPLETE = "Before the slice was complete, "
 """The beginning of the message if VMs are gone from a BULK slice that was never complete. Nothing else
 in the status says it: the names of these VMs may be unknown."""
@@ -83,10 +84,17 @@ def _describe_missing(observed: ObservedNodes, known: Status, reason: Reason) ->
     nameless = len(list(observed.without_provider_id()))
     if nameless:  # in tpu-operator's words
         message += f" ({nameless} nodes joined with missing ProviderID)"
-    if reason != Reason.AWAITING_NODE_JOIN:
+    kept = observed.kept_by_finalizers if reason in _NOT_JOINED else ()
+    if reason != Reason.AWAITING_NODE_JOIN and not (kept and set(names) <= set(kept)):
         shown = ", ".join(_with_status(observed, name) for name in names)
         message += (
             f"; {shown or 'VMs are gone'}. {describe_recovery(observed.group, known, reason)}"
+        )
+    if kept:
+        message = (
+            f"{message.removesuffix('.')}. Nodes of earlier VMs are being deleted, and finalizers keep "
+            f"them: {', '.join(kept[:MAX_PENDING])}. Remove the finalizers (kubectl edit node NAME): "
+            "then the VMs of these names can join."
         )
     return message
 

@@ -7,7 +7,7 @@ from functools import cached_property
 
 from functions.label_node import vm_reasons
 from shared.base.reasons import VM_LOSSES
-from shared.node_groups.membership import find_vm_of_misnamed, is_match, may_match
+from shared.node_groups.membership import find_vm_of_misnamed, is_match, is_stale, may_match
 from shared.node_groups.node_group import NodeGroup
 from shared.node_groups.resources import machine_of
 from shared.node_groups.status import Pending, Status
@@ -76,6 +76,12 @@ class ObservedNodes:
         """The members whose Nodes have the providerID of something else, each with its Node."""
         named = (node for node in self.nodes if node.provider_id and node.vm in self.members)
         return {node.vm: node for node in named if not may_match(self.group, node)}
+
+    @cached_property
+    def kept_by_finalizers(self) -> tuple[str, ...]:
+        """The members that cannot join, because the Node of an earlier VM has their name."""
+        found = ((node, self.members.get(node.vm)) for node in self.nodes if node.is_deleting)
+        return tuple(node.vm for node, vm in found if vm and is_stale(self.group, node, vm))
 
     def has_wrong_id(self, node: Node) -> bool:
         """Whether a Node matches its VM and its label has another id, which is corrected now."""

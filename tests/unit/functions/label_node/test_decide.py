@@ -873,6 +873,12 @@ DELETED = replace(COMPLETE, pending=(Pending(B, Reason.NODE_LOST, NOW),))
 TWO_DAYS_AGO = NOW - timedelta(hours=48)
 FLEX_COMPLETE = replace(COMPLETE, max_run_s=48 * 3600)
 ENDED = preempted(B, "compute.instances.delete")
+KEPT_B = replace(node(B, silent=True), is_deleting=True)
+RECREATED_B = replace(vm(B, started=NOW - timedelta(minutes=4)), id="43", metadata={})
+KEPT_MESSAGE = (
+    f"Nodes of earlier VMs are being deleted, and finalizers keep them: {B}. Remove the finalizers "
+    "(kubectl edit node NAME): then the VMs of these names can join."
+)
 MESSAGES: dict[str, tuple[ObservedNodes, str, str]] = {
     "all have joined": (
         observed(node(), node(B)),
@@ -951,6 +957,37 @@ MESSAGES: dict[str, tuple[ObservedNodes, str, str]] = {
         f"Node {B} has the providerID gce://my-gcp-project/us-central1-c/{A} and must have "
         f"gce://my-gcp-project/us-central1-c/{B}. Correct --provider-id of the kubelet, delete the Node, and "
         "restart the kubelet.",
+    ),
+    "the Node of a VM's predecessor is kept by finalizers": (
+        on_resync(node(), KEPT_B, known=COMPLETE, instances={A: vm(), B: RECREATED_B}),
+        "AwaitingNodeJoin",
+        f"Waiting for 1 of 2 nodes to join the cluster. {KEPT_MESSAGE}",
+    ),
+    "it is kept for long": (
+        on_resync(
+            node(),
+            KEPT_B,
+            known=COMPLETE,
+            instances={A: vm(), B: replace(RECREATED_B, started=TWO_HOURS_AGO)},
+        ),
+        "NodeJoinTimeout",
+        f"Waiting for 1 of 2 nodes to join the cluster. {KEPT_MESSAGE}",
+    ),
+    "it is kept, and another VM is late": (
+        on_resync(KEPT_B, instances={A: vm(started=TWO_HOURS_AGO), B: RECREATED_B}),
+        "NodeJoinTimeout",
+        f"Waiting for 2 of 2 nodes to join the cluster; {A}. {REASONS[Reason.NODE_JOIN_TIMEOUT]} "
+        f"{KEPT_MESSAGE}",
+    ),
+    "the Node of a VM's predecessor is not deleted yet": (
+        on_resync(
+            node(),
+            replace(KEPT_B, is_deleting=False),
+            known=COMPLETE,
+            instances={A: vm(), B: RECREATED_B},
+        ),
+        "AwaitingNodeJoin",
+        "Waiting for 1 of 2 nodes to join the cluster",
     ),
     "a VM of a slice that was never complete was deleted": (
         on_resync(node(), instances={A: vm()}),
