@@ -167,7 +167,7 @@ def build_node_patch(
     missing = [
         {"key": taint.key, "value": taint.value, "effect": taint.effect}
         for taint in group.spec.node_taints
-        if not any(entry.get("key") == taint.key for entry in kept)
+        if not any((one.get("key"), one.get("effect")) == (taint.key, taint.effect) for one in kept)
     ]
     if missing and not node.proved_vm_id:
         patch["spec"] = {"taints": [*kept, *missing]}

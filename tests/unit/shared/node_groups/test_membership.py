@@ -112,6 +112,23 @@ def test_the_recorded_boot_is_updated_after_a_reboot_if_the_vm_was_read() -> Non
     assert labels(rebooted, None) == {}
 
 
+TAINT = {"key": "google.com/tpu", "value": "present", "effect": "NoExecute"}
+TAINTS: dict[str, tuple[dict[str, str], bool]] = {
+    "none of its key": ({"key": "other", "effect": "NoExecute"}, True),
+    "one of its key with another effect": ({**TAINT, "effect": "PreferNoSchedule"}, True),
+    "one of its key and effect with another value": ({**TAINT, "value": "x"}, False),
+}
+
+
+@pytest.mark.parametrize("taint, is_added", TAINTS.values(), ids=TAINTS)
+def test_a_taint_of_the_spec_is_set_unless_the_node_has_one_of_its_key_and_effect(
+    taint: dict[str, str], is_added: bool
+) -> None:
+    about = group(change={"nodeTaints": [TAINT]})
+    patch = build_node_patch(about, replace(node(proved=False), taints=(taint,)), "", vm())
+    assert patch.get("spec") == ({"taints": [taint, TAINT]} if is_added else None)
+
+
 @pytest.mark.parametrize("boot", ["", "-", "a b", "x" * 64])
 def test_a_boot_id_that_is_no_label_value_is_not_recorded(boot: str) -> None:
     assert BOOT_ID_LABEL not in labels(node(A, proved=False, boot=boot), vm())
