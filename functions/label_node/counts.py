@@ -96,8 +96,11 @@ def _build_facts(observed: ObservedNodes, now: datetime) -> dict[str, VmFacts]:
     had_node = {
         name
         for name, vm in observed.members.items()
-        if membership.had_node(observed.group, known, vm, now)
-        or (name in deleted and membership.had_node_at(known, vm, trigger.at, now))
+        if name not in observed.stale
+        and (
+            membership.had_node(observed.group, known, vm, now)
+            or (name in deleted and membership.had_node_at(known, vm, trigger.at, now))
+        )
     }
     still = (name for name in observed.earlier if name not in outdated)
     started = {name: vm.started for name, vm in observed.instances.items() if vm is not None}

@@ -3,6 +3,7 @@
 from datetime import datetime, timedelta
 
 from functions.label_node.observed_nodes import ObservedNodes
+from shared.base.names import VM_ID_LABEL
 from shared.base.reasons import VM_LOSSES, Reason
 from shared.node_groups.membership import build_provider_id
 from shared.node_groups.node_group import NodeGroup
@@ -84,8 +85,20 @@ def _describe_missing(observed: ObservedNodes, known: Status, reason: Reason) ->
     nameless = len(list(observed.without_provider_id()))
     if nameless:  # in tpu-operator's words
         message += f" ({nameless} nodes joined with missing ProviderID)"
-    kept = observed.kept_by_finalizers if reason in _NOT_JOINED else ()
-    if reason != Reason.AWAITING_NODE_JOIN and not (kept and set(names) <= set(kept)):
+    stale = observed.stale if reason in _NOT_JOINED else {}
+    kept = [vm for vm, node in stale.items() if node.is_deleting]
+    is_late = reason != Reason.AWAITING_NODE_JOIN
+    # With tokens, inject_token deletes such a Node when it is silent.
+    edited = [
+        vm
+        for vm, node in stale.items()
+        if is_late
+        and node.is_ready
+        and vm not in kept
+        and not observed.group.spec.joins_with_tokens
+    ]
+    explained = {*kept, *edited}
+    if is_late and not (explained and set(names) <= explained):
         shown = ", ".join(_with_status(observed, name) for name in names)
         message += (
             f"; {shown or 'VMs are gone'}. {describe_recovery(observed.group, known, reason)}"
@@ -95,6 +108,12 @@ def _describe_missing(observed: ObservedNodes, known: Status, reason: Reason) ->
             f"{message.removesuffix('.')}. Nodes of earlier VMs are being deleted, and finalizers keep "
             f"them: {', '.join(kept[:MAX_PENDING])}. Remove the finalizers (kubectl edit node NAME): "
             "then the VMs of these names can join."
+        )
+    if edited:
+        message = (
+            f"{message.removesuffix('.')}. Nodes are Ready, and have the ids of earlier VMs in the "
+            f"label {VM_ID_LABEL}: {', '.join(edited[:MAX_PENDING])}. If somebody has changed it, "
+            f"remove it (kubectl label node NAME {VM_ID_LABEL}-): then the Nodes are proved again."
         )
     return message
 

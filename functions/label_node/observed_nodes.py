@@ -78,10 +78,10 @@ class ObservedNodes:
         return {node.vm: node for node in named if not may_match(self.group, node)}
 
     @cached_property
-    def kept_by_finalizers(self) -> tuple[str, ...]:
-        """The members that cannot join, because the Node of an earlier VM has their name."""
-        found = ((node, self.members.get(node.vm)) for node in self.nodes if node.is_deleting)
-        return tuple(node.vm for node, vm in found if vm and is_stale(self.group, node, vm))
+    def stale(self) -> Mapping[str, Node]:
+        """The members whose name a Node of an earlier VM has, each with it."""
+        found = ((node, self.members.get(node.vm)) for node in self.nodes)
+        return {node.vm: node for node, vm in found if vm and is_stale(self.group, node, vm)}
 
     def has_wrong_id(self, node: Node) -> bool:
         """Whether a Node matches its VM and its label has another id, which is corrected now."""

@@ -46,7 +46,7 @@ class VmFacts:
     is_down: bool = False  # it was read and does not run, or was not read and is reported lost
     instance: Instance | None = None  # ``None``: the VM does not exist or was not read
     node: Node | None = None  # the Node with which the VM has joined
-    had_node: bool = False  # since its last start
+    had_node: bool = False  # since its last start, and no stale Node has its name
     is_mismatched: bool = False  # a Node has only the VM's name, or only its providerID
 
     @property

@@ -12,7 +12,7 @@ import pytest
 from functions.label_node.decide import decide
 from functions.label_node.observe import NothingToCount, is_debounced
 from functions.label_node.observed_nodes import ObservedNodes
-from shared.base.names import BOOT_ID_LABEL
+from shared.base.names import BOOT_ID_LABEL, VM_ID_LABEL
 from shared.base.reasons import REASONS, Reason
 from shared.base.timestamps import render_time
 from shared.frame.plan import Action, Emit, Plan, Send
@@ -978,6 +978,30 @@ MESSAGES: dict[str, tuple[ObservedNodes, str, str]] = {
         "NodeJoinTimeout",
         f"Waiting for 2 of 2 nodes to join the cluster; {A}. {REASONS[Reason.NODE_JOIN_TIMEOUT]} "
         f"{KEPT_MESSAGE}",
+    ),
+    "the label of a Node without bootstrap tokens was changed": (
+        on_resync(
+            node(labels=BOOTED, boot="first"),
+            node(B, labels={**BOOTED, VM_ID_LABEL: "1"}, boot="first"),
+            known=COMPLETE,
+            about=WITHOUT_BOOTSTRAP,
+            instances={A: vm(), B: vm(B, started=TWO_HOURS_AGO)},
+        ),
+        "NodeJoinTimeout",
+        "Waiting for 1 of 2 nodes to join the cluster. Nodes are Ready, and have the ids of earlier VMs in "
+        f"the label {VM_ID_LABEL}: {B}. If somebody has changed it, remove it (kubectl label node NAME "
+        f"{VM_ID_LABEL}-): then the Nodes are proved again.",
+    ),
+    "a VM without bootstrap tokens was recreated, and its kubelet has not reported yet": (
+        on_resync(
+            node(labels=BOOTED, boot="first"),
+            node(B, labels={**BOOTED, VM_ID_LABEL: "1"}, boot="first"),
+            known=COMPLETE,
+            about=WITHOUT_BOOTSTRAP,
+            instances={A: vm(), B: vm(B, started=NOW - timedelta(minutes=6))},
+        ),
+        "AwaitingNodeJoin",
+        "Waiting for 1 of 2 nodes to join the cluster",
     ),
     "the Node of a VM's predecessor is not deleted yet": (
         on_resync(
