@@ -19,6 +19,7 @@ readonly METADATA="http://${GCE_METADATA_HOST:-metadata.google.internal}/compute
 readonly REPOSITORY="https://pkgs.k8s.io/core:/stable:/v$KUBERNETES_MINOR/deb/"
 readonly LOG="$ROOT/var/log/tpu-functions-startup.log"
 readonly KUBELET_CONF="$ROOT/etc/kubernetes/kubelet.conf"
+readonly CERTIFICATE="$ROOT/var/lib/kubelet/pki/kubelet-client-current.pem"
 readonly JOIN_CONFIG="$ROOT/run/tpu-functions/join.yaml"
 readonly CHANGE_TIMEOUT_S=300 # then the metadata server answers without a change
 readonly MAX_DELAY_S=60 MIN_PAUSE_S=20 MAX_PAUSE_S=200
@@ -272,6 +273,11 @@ has_joined() {
   [[ -s $KUBELET_CONF ]]
 }
 
+# Whether the kubelet's certificate has expired, while the VM was down; false on an image without openssl.
+has_expired() {
+  [[ $(openssl x509 -noout -checkend 0 -in "$CERTIFICATE" 2>/dev/null) == "Certificate will expire" ]]
+}
+
 # quote TEXT: prints a single-quoted YAML scalar.
 quote() {
   printf "'%s'" "${1//\'/\'\'}"
@@ -377,7 +383,12 @@ pause() {
 main() {
   mkdir -p "${LOG%/*}" "$ROOT/run"
   if has_joined; then
-    report joined "before this boot; the kubelet uses its own certificate"
+    if has_expired; then
+      report joined "before this boot, but the kubelet's certificate has expired: run kubeadm reset --force, \
+delete the Node, and reset the VM"
+    else
+      report joined "before this boot; the kubelet uses its own certificate"
+    fi
     return 0
   fi
   exec {lock}>"$ROOT/run/tpu-functions.lock"

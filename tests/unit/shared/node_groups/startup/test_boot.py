@@ -34,6 +34,31 @@ def test_a_joined_vm_needs_no_metadata_server(vm: Vm) -> None:
     assert vm.boot(GCE_METADATA_HOST="127.0.0.1:1").finish() == 0
 
 
+EXPIRED = (
+    "tpu-functions: joined: before this boot, but the kubelet's certificate has expired: run kubeadm "
+    "reset --force, delete the Node, and reset the VM"
+)
+OPENSSL: dict[str, tuple[str, bool]] = {
+    "it has expired": ('[[ -r ${*: -1} ]] && echo "Certificate will expire"; exit 1', True),
+    "it has not": ('echo "Certificate will not expire"', False),
+    "it cannot be read": ('echo "Could not open file" >&2; exit 1', False),
+}
+
+
+@pytest.mark.parametrize("openssl, has_expired", OPENSSL.values(), ids=OPENSSL)
+def test_a_certificate_that_has_expired_while_the_vm_was_down_is_reported(
+    vm: Vm, openssl: str, has_expired: bool
+) -> None:
+    vm.put("etc/kubernetes/kubelet.conf")
+    vm.put("var/lib/kubelet/pki/kubelet-client-current.pem")
+    vm.install("openssl", openssl)
+    boot = vm.boot()
+    assert boot.finish() == 0
+    assert (boot.lines == [EXPIRED]) is has_expired
+    assert vm.calls_of("openssl x509 -noout -checkend 0 -in ") != []
+    assert vm.calls_of("kubeadm") == []
+
+
 def test_an_interrupted_attempt_is_reset_before_the_next(vm: Vm) -> None:
     vm.put("etc/kubernetes/bootstrap-kubelet.conf")
     vm.inject()
