@@ -27,8 +27,9 @@ def decide(observed: observe.ObservedResources | observe.ObservedUnreadable, now
         return Plan("Deleting", best_effort=(forward,) if group.has_finalizer else ())
     if group.has_operator_finalizer or observed.has_operator_children:
         message = (
-            "tpu-operator manages this group: it has its finalizers or children. tpu-functions does "
-            "nothing until they are removed. Migrate the group, or leave it to tpu-operator."
+            "tpu-operator manages this group: it has its finalizers or children. Until they are "
+            "removed, tpu-functions creates and repairs nothing. Migrate the group, or leave it to "
+            "tpu-operator."
         )
         reason = Reason.MANAGED_ELSEWHERE
         known = known.with_condition(Type.ACCEPTED, False, reason, message, group, now)

@@ -130,7 +130,8 @@ def _find_repair_time(group: AnyGroup, known: Status) -> datetime | None:
         since = joined.since  # the names of the VMs are unknown
     if not isinstance(group, NodeGroup) or group.spec.repair != RECREATE or since is None:
         return None
-    is_possible = group.deleting is None and group.is_owned and not group.violations
+    is_left = group.deleting is not None or not group.is_owned or group.has_operator_finalizer
+    is_possible = not is_left and not group.violations
     has_mig = mig is not None and mig.state is State.READY and known.is_true(Type.MIG_READY)
     if not (is_possible and has_mig):
         return None

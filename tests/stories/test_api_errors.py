@@ -213,8 +213,8 @@ def test_a_slice_in_a_project_that_is_not_served_any_more_is_not_deleted_until_i
 
 
 MANAGED_ELSEWHERE = (
-    "tpu-operator manages this group: it has its finalizers or children. tpu-functions does nothing "
-    "until they are removed. Migrate the group, or leave it to tpu-operator."
+    "tpu-operator manages this group: it has its finalizers or children. Until they are removed, "
+    "tpu-functions creates and repairs nothing. Migrate the group, or leave it to tpu-operator."
 )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from shared.base.names import (
+    FINALIZER,
     JOBSET_LABEL,
     PAUSED_ANNOTATION,
     RESOURCE_NAME_LABEL,
@@ -157,6 +158,7 @@ NOT_REPAIRED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "it is paused": ({"annotations": {PAUSED_ANNOTATION: "true"}}, {}),
     "it is being deleted": ({"deleting": True}, {}),
     "it is not owned": ({"owned": False}, {}),
+    "it is tpu-operator's, too": ({"finalizers": [FINALIZER, "tpu.google.com/cleanup-mig"]}, {}),
     "nothing is lost": ({}, {"pending": ()}),
     "the run is over": ({}, {"pending": (RUN_OVER,)}),
     "the reservation is over": ({}, {"pending": (replace(RUN_OVER, why=Reason.RUN_ENDED),)}),
