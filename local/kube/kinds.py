@@ -179,12 +179,19 @@ def metadata_schema() -> Mapping[str, Any]:
 
 
 def with_object_fields(schema: Mapping[str, Any]) -> Document:
-    """A kind's schema with ``apiVersion``, ``kind`` and ``metadata`` added."""
+    """A kind's schema with ``apiVersion``, ``kind`` and ``metadata`` added.
+
+    A CRD may restrict the name.
+    """
+    own, metadata = schema.get("properties", {}), metadata_schema()
+    restricted = own.get("metadata", {}).get("properties", {})
+    fields = metadata["properties"]
+    named = {name: {**fields[name], **more} for name, more in restricted.items() if name in fields}
     properties = {
-        **schema.get("properties", {}),
+        **own,
         "apiVersion": _TYPES["string"],
         "kind": _TYPES["string"],
-        "metadata": metadata_schema(),
+        "metadata": {**metadata, "properties": {**fields, **named}},
     }
     return {**schema, "type": "object", "properties": properties}
 

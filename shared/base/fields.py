@@ -72,9 +72,9 @@ def match(pattern: str, message: str) -> Must:
     return Must(message, re.compile(pattern).fullmatch, pattern=f"^{pattern}$")
 
 
-def match_cel(pattern: str, message: str, subject: str = "self") -> Must:
+def match_cel(pattern: str, message: str) -> Must:
     """A text must match a pattern as a whole; the API server has the same message."""
-    return Must(message, re.compile(pattern).fullmatch, cel=f"{subject}.{matches(pattern)}")
+    return Must(message, re.compile(pattern).fullmatch, cel=f"self.{matches(pattern)}")
 
 
 def match_keys(pattern: str, message: str) -> Must:

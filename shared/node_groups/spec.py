@@ -404,10 +404,6 @@ CHANGEABLE = ("repair",)
 _NAME = "[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
 NAME = Text(  # it becomes part of names on Compute Engine, and the value of a label
     "",
-    match_cel(
-        _NAME,
-        "metadata.name must be at most 63 of a-z, 0-9 and -, without dots",
-        "self.metadata.name",
-    ),
+    match_cel(_NAME, "metadata.name must be at most 63 of a-z, 0-9 and -, without dots"),
     most=253,
 )

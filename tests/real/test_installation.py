@@ -16,7 +16,9 @@ import yaml
 from local.control_plane.plane import ControlPlane, OwnControlPlane
 from shared.base.names import BOOTSTRAP_GROUP, FINALIZER, RESOURCE_NAME_LABEL
 from tests.real.relay.waiting import until
+from tests.support import class_specs, specs
 from tests.support.chart import AUDIENCE, CHART, USERS, WITH_USERS, apply, define_anything
+from tests.support.class_specs import CLASS_CRD, CLASSES, slice_class
 from tests.support.guardrails import CASES, Case
 from tests.support.manifests import manifest
 from tests.unit.infra.chart.manifests import DOCUMENTS
@@ -452,33 +454,56 @@ def test_a_namespace_with_limits_can_be_deleted(installed: OwnControlPlane) -> N
 # Upgrades
 
 
-def test_an_upgrade_by_server_side_apply_takes_ownership_and_keeps_invalid_groups(
+def drop_rules(definition: Document) -> Document:
+    """A CRD as an older version may have had it: without rules across fields, and any name is valid."""
+    older = copy.deepcopy(definition)
+    schema = older["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    schema.pop("x-kubernetes-validations", None)
+    del schema["properties"]["metadata"]
+    del schema["properties"]["spec"]["x-kubernetes-validations"]
+    return older
+
+
+def test_an_upgrade_by_server_side_apply_takes_ownership_and_keeps_invalid_objects(
     own_control_plane: OwnControlPlane,
 ) -> None:
-    """A group that only an older CRD accepted must still be deletable."""
+    """A group or class that only an older CRD accepted can still be labelled, reported and deleted."""
     plane = own_control_plane
-    older = next(one for one in copy.deepcopy(DOCUMENTS) if one["metadata"]["name"] == CRD)
-    spec = older["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
-    del spec["x-kubernetes-validations"]
-    del spec["properties"]["nodeCount"]["minimum"]
-    result = plane.run_kubectl("apply", "-f", "-", stdin=yaml.safe_dump(older))
+    group_crd = next(one for one in DOCUMENTS if one["metadata"]["name"] == CRD)
+    older = [drop_rules(group_crd), drop_rules(CLASS_CRD)]
+    schema = older[0]["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    del schema["properties"]["spec"]["properties"]["nodeCount"]["minimum"]
+    result = plane.run_kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(older))
     assert result.returncode == 0, result.stderr
-    invalid = manifest("odd", nodeCount=0)
-    invalid["metadata"]["finalizers"] = [FINALIZER]
-    until(
-        lambda: plane.request("POST", groups("default"), invalid)[0] in (201, 409), "it is accepted"
-    )
-    before = plane.request("GET", f"{groups('default')}/odd")[1]
-    assert f"customresourcedefinition.apiextensions.k8s.io/{CRD} serverside-applied" in apply(
-        plane, {}, "--server-side"
-    )
-    until(lambda: "nodeCount" in dry_run(plane, "default", manifest(nodeCount=0)), "rules are new")
-    path = f"{groups('default')}/odd"
-    assert plane.request("GET", path)[1] == before
+    invalid = [
+        (groups("default"), manifest("odd", nodeCount=0)),
+        *((groups("default"), manifest(name)) for name in specs.INVALID_NAMES),
+        *((CLASSES, slice_class(name)) for name in class_specs.INVALID_NAMES),
+    ]
+    before = {}
+    for collection, given in invalid:
+        given["metadata"]["finalizers"] = [FINALIZER]
+        post = partial(plane.request, "POST", collection, given)
+        until(lambda post=post: post()[0] in (201, 409), "it is accepted")  # type: ignore[misc]
+        path = f"{collection}/{given['metadata']['name']}"
+        before[path] = plane.request("GET", path)[1]
+    applied = apply(plane, {"slices": {"workloads": "jobsets"}}, "--server-side")
+    for name in (CRD, CLASS_CRD["metadata"]["name"]):
+        assert f"customresourcedefinition.apiextensions.k8s.io/{name} serverside-applied" in applied
+    for collection, given in invalid:
+        new = copy.deepcopy(given)
+        new["metadata"] |= {"name": f"new-{given['metadata']['name']}"}
+        create = partial(plane.request, "POST", f"{collection}?dryRun=All", new)
+        until(lambda create=create: create()[0] == 422, "rules are new")  # type: ignore[misc]
     labelled = {"metadata": {"labels": {RESOURCE_NAME_LABEL: "tng-odd-1a2b3c4d"}}}
-    assert plane.request("PATCH", path, labelled, MERGE_PATCH)[0] == 200
-    status = {"status": {"observedGeneration": 1}}
-    assert plane.request("PATCH", f"{path}/status", status, MERGE_PATCH)[0] == 200
-    assert plane.request("DELETE", path)[0] == 200
-    assert plane.request("PATCH", path, {"metadata": {"finalizers": None}}, MERGE_PATCH)[0] == 200
-    assert plane.request("GET", path)[0] == 404
+    for path, stored in before.items():
+        assert plane.request("GET", path)[1] == stored
+        calls = [
+            ("PATCH", path, labelled),
+            ("PATCH", f"{path}/status", {"status": {"conditions": []}}),
+            ("DELETE", path, None),
+            ("PATCH", path, {"metadata": {"finalizers": None}}),
+        ]
+        found = [plane.request(*call, MERGE_PATCH) for call in calls]
+        assert [(code, answer.get("message")) for code, answer in found] == [(200, None)] * 4
+        assert plane.request("GET", path)[0] == 404

@@ -41,19 +41,16 @@ def replace_part(path: Path, begin: str, part: Schema, indent: str, indent_of_en
 
 
 def _object_without_status() -> Schema:
+    # A rule of the name, and not of the object: the API server evaluates the rules of what an update
+    # changes, and groups that were stored before the rule must remain deletable.
+    name = {"type": "string", "x-kubernetes-validations": [*_render_musts(spec.NAME.musts)]}
     properties = {
         "apiVersion": {"type": "string"},
         "kind": {"type": "string"},
-        # The name is declared so that the rule can point at it.
-        "metadata": {"type": "object", "properties": {"name": {"type": "string"}}},
+        "metadata": {"type": "object", "properties": {"name": name}},
         "spec": render_schema(spec.SPEC),
     }
-    return {
-        "x-kubernetes-validations": [
-            _render_rule(must.cel, must.message, at="metadata.name") for must in spec.NAME.musts
-        ],
-        "properties": properties,
-    }
+    return {"properties": properties}
 
 
 def render_schema(field: Field, path: str = "") -> Schema:

@@ -298,16 +298,26 @@ def test_rules_see_values_with_their_types(schema: dict[str, Any], rule: str, va
     make(serve(ruled({"rule": rule}, a=schema)), {"a": value})
 
 
-def test_a_rule_at_the_root_can_use_the_name() -> None:
+RULES_OF_NAMES = {
+    "at the root": ("self.metadata.name.startsWith('t')", False, "<nil>: Invalid value"),
+    "of the name": ("self.startsWith('t')", True, 'metadata.name: Invalid value: "x"'),
+}
+
+
+@pytest.mark.parametrize("rule, is_of_name, found", RULES_OF_NAMES.values(), ids=RULES_OF_NAMES)
+def test_a_rule_can_use_the_name(rule: str, is_of_name: bool, found: str) -> None:
     document = thing_crd({"type": "object"})
     schema = document["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
-    schema["x-kubernetes-validations"] = [
-        {"rule": "self.metadata.name.startsWith('t')", "message": "must begin with t"}
-    ]
+    rules = {"x-kubernetes-validations": [{"rule": rule, "message": "must begin with t"}]}
+    if is_of_name:
+        name = {"type": "string", **rules}
+        schema["properties"]["metadata"] = {"type": "object", "properties": {"name": name}}
+    else:
+        schema |= rules
     server = Embedded()
     server.api.apply_manifests([document])
     make(server, {})
-    assert 'Thing.cases.example.com "x" is invalid: <nil>: Invalid value: must begin with t' in (
+    assert f'Thing.cases.example.com "x" is invalid: {found}: must begin with t' in (
         refusal(server, "POST", THINGS, thing({}, "x"))
     )
 

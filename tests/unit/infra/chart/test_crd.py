@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -48,7 +49,7 @@ from tests.support.group_server import (
     leaves_of,
     list_violations,
 )
-from tests.support.specs import OWN_TEMPLATE
+from tests.support.specs import INVALID_NAMES, OWN_TEMPLATE
 
 EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
 
@@ -56,6 +57,25 @@ EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
 @pytest.fixture
 def server() -> Server:
     return Server()
+
+
+@pytest.mark.parametrize("name", INVALID_NAMES)
+def test_a_group_that_was_stored_with_an_invalid_name_can_be_updated(name: str) -> None:
+    older = copy.deepcopy(CRD)
+    schema = older["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    schema.pop("x-kubernetes-validations", None)
+    del schema["properties"]["metadata"]
+    server, stored = Server(older), {**group(), "metadata": {"name": name}}
+    server.create(stored)
+    definition = (
+        f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{CRD['metadata']['name']}"
+    )
+    metadata = server.call("GET", definition).json()["metadata"]
+    assert server.call("PUT", definition, {**CRD, "metadata": metadata}).status == 200
+    assert server.list_violations({**stored, "metadata": {"name": f"new-{name}"}}) != []
+    stored["metadata"]["labels"] = {"team": "a"}
+    assert server.replace(stored).status == 200
+    assert server.replace({**stored, "status": {"observedGeneration": 1}}, "/status").status == 200
 
 
 def side(row: Manifest, which: str) -> Manifest:
