@@ -9,7 +9,7 @@ from functions.create_resources.actions import InsertCall, InsertResources, Take
 from functions.create_resources.user_template import find_template_violation
 from shared.base.reasons import Reason
 from shared.frame.plan import Action, Plan, Send
-from shared.node_groups import lifecycle, readiness
+from shared.node_groups import lifecycle, readiness, recovery
 from shared.node_groups.node_group import AnyGroup, InstanceConfig, NodeGroup
 from shared.node_groups.status import MIG, POLICY, TEMPLATE, Resource, State, Status, Type
 from shared.node_groups.unreadable import restore_entries
@@ -80,7 +80,8 @@ def _plan_inserts(observed: observe.ObservedResources, now: datetime) -> Plan:
         known = replace(known, conditions=conditions, pending=())
     # Inserts follow only for the intents (Creating) that this status has. It is written by
     # compare-and-swap: if another invocation has written the status since, nothing is inserted.
-    actions: list[Action] = [WriteStatus(_conclude(observed, known, resources, now))]
+    write = WriteStatus(_conclude(observed, known, resources, now))
+    actions: list[Action] = [write]
     # The status first: a group with our finalizer and no entries counts as one with a lost status. An
     # intent without ownership that is not repeated is of an invocation that takes ownership next. Until
     # then nothing is inserted, because the group's deletion would not pass through tear_down.
@@ -106,6 +107,11 @@ def _plan_inserts(observed: observe.ObservedResources, now: datetime) -> Plan:
         outcome = "ResourcesReady"
     else:
         outcome = "Paused" if group.is_paused else "Waiting"
+    is_changed = observed.trigger.cause in (Cause.SPEC_CHANGED, Cause.METADATA_CHANGED)
+    if is_changed and recovery.is_repair_due(group, write.status, now):
+        # Not after other messages: one of tear_down, which did not find the slice lost, would return.
+        forward = Send(routes.TEAR_DOWN, (message_about(group, Cause.FORWARDED, now),))
+        return Plan(outcome, first=tuple(actions), best_effort=(forward,))
     return Plan(outcome, first=tuple(actions))
 
 

@@ -5,7 +5,8 @@ Triggers:
 - The group got its deletionTimestamp, or its finalizers changed since.
 - A delete of its MIG, template or policy ended.
 - A resync.
-- A message of create_resources, which was triggered about a group that is being deleted.
+- A message of create_resources, which was triggered about a group that is being deleted, or that was
+  changed (`repair`, pause) and whose repair is due.
 - A message of the step itself, which continues the deletion of Nodes.
 - A message of label_node: a slice is lost, and its repair is due (`recovery.find_repair_time`).
 

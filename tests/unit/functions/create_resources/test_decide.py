@@ -30,6 +30,8 @@ from shared.node_groups.status import (
 )
 from shared.node_groups.work import WriteStatus
 from shared.ports.gce.values import GceError, ManagedInstance, Mig, Operation
+from shared.triggers.message import Cause, Message
+from shared.triggers.trigger import ObjectTrigger
 from tests.support.builders import NOW, RESOURCE, flat, group, unreadable_group
 from tests.support.compute import URI, instance_group, policy, template
 from tests.unit.functions.create_resources.objects import (
@@ -274,6 +276,30 @@ def test_a_paused_group_gets_no_insert() -> None:
 def test_a_group_that_is_being_deleted_triggers_tear_down() -> None:
     plan = decide(observed(group(deleting=True)), NOW)
     assert [action.step for action in flat(plan) if isinstance(action, Send)] == ["tear_down"]
+
+
+LOST = Status(
+    resources=resources(**POLICY_AND_TEMPLATE_READY, **{MIG: ready(MIG)}),
+    pending=(Pending(f"{RESOURCE}-aaaa", Reason.PREEMPTED, NOW - timedelta(hours=1)),),
+    completed_at=NOW - timedelta(hours=2),
+)
+DUE_REPAIRS: dict[str, tuple[Cause, dict[str, Any], list[str]]] = {
+    "repair was changed": (Cause.SPEC_CHANGED, {}, ["tear_down"]),
+    "a pause was removed": (Cause.METADATA_CHANGED, {}, ["tear_down"]),
+    "it is not repaired": (Cause.SPEC_CHANGED, {"change": {"repair": "Never"}}, []),
+    "tear_down did not find it lost": (Cause.FORWARDED, {}, []),
+    "a resync, which tear_down gets, too": (Cause.RESYNC, {}, []),
+}
+
+
+@pytest.mark.parametrize("cause, options, steps", DUE_REPAIRS.values(), ids=DUE_REPAIRS)
+def test_a_change_that_makes_a_repair_due_triggers_tear_down(
+    cause: Cause, options: dict[str, Any], steps: list[str]
+) -> None:
+    trigger = ObjectTrigger(Message("default", "my-slice", "", cause, NOW))
+    about = group(**{"change": {"repair": "Recreate"}, **options})
+    plan = decide(observed(about, LOST, trigger, found={MIG: instance_group()}), NOW)
+    assert [action.step for action in flat(plan) if isinstance(action, Send)] == steps
 
 
 @pytest.mark.conformance(cases={"children": "del-child-finalizers"})
