@@ -93,7 +93,12 @@ def describe_gone(group: NodeGroup, known: Status) -> str:
 
 def describe_next(group: NodeGroup, known: Status, until: str = "") -> str:
     """Who creates a slice again that Compute Engine does not restore, or has not restored ``until``."""
-    repair_at = find_repair_time(group, known)
+    repair_at = _find_repair_time(group, known)
+    if repair_at is not None and group.is_paused:
+        return (
+            f"The group is paused: without the annotation {PAUSED_ANNOTATION}, tpu-functions creates it "
+            "again (spec.repair)."
+        )
     if repair_at is not None:
         at = render_time(repair_at)
         stable = "as soon as Compute Engine has ended its changes"
@@ -101,11 +106,6 @@ def describe_next(group: NodeGroup, known: Status, until: str = "") -> str:
         if until:
             begin = f"If the slice is not Ready by {at}, tpu-functions deletes its VMs {stable},"
         return f"{begin} and creates it again (spec.repair)."
-    if group.is_paused and _find_repair_time(group, known) is not None:
-        return (
-            f"The group is paused: without the annotation {PAUSED_ANNOTATION}, tpu-functions creates it "
-            "again (spec.repair)."
-        )
     condition = f"If the slice is not Ready by {until}, " if until else ""
     if group.workload:
         return (
@@ -118,11 +118,12 @@ def describe_next(group: NodeGroup, known: Status, until: str = "") -> str:
 def find_repair_time(group: AnyGroup, known: Status) -> datetime | None:
     """From when on a lost slice may be created again (``spec.repair``): when Compute Engine does not
     restore it any more, and the gap since the last repair is over. ``None``: it is not repaired."""
-    return None if group.is_paused else _find_repair_time(group, known)
+    is_possible = not group.is_paused and known.is_true(Type.MIG_READY)
+    return _find_repair_time(group, known) if is_possible else None
 
 
 def _find_repair_time(group: AnyGroup, known: Status) -> datetime | None:
-    """The same if the group is not paused."""
+    """The same of a group that is not paused, once Compute Engine has ended its changes to the MIG."""
     joined, mig = known.conditions.get(Type.NODES_JOINED), known.resources.get(MIG)
     whys = {one.why for one in known.pending}
     since = find_loss_time(known)
@@ -132,7 +133,7 @@ def _find_repair_time(group: AnyGroup, known: Status) -> datetime | None:
         return None
     is_left = group.deleting is not None or not group.is_owned or group.has_operator_finalizer
     is_possible = not is_left and not group.violations
-    has_mig = mig is not None and mig.state is State.READY and known.is_true(Type.MIG_READY)
+    has_mig = mig is not None and mig.state is State.READY
     if not (is_possible and has_mig):
         return None
     if RUN_ENDS & whys or (joined is not None and joined.reason in RUN_ENDS):

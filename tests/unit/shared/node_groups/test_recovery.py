@@ -235,6 +235,15 @@ def test_the_message_of_a_loss_says_that_a_repair_waits_for_compute_engine() -> 
     )
 
 
+def test_the_message_of_a_loss_promises_a_repair_also_while_other_vms_are_being_created() -> None:
+    about, known = group(change={"repair": "Recreate"}), lost("SPOT")
+    creating = Condition("False", Reason.PROVISIONING, "", NOW, 1)
+    changing = replace(known, conditions={Type.MIG_READY: creating})
+    assert find_repair_time(about, changing) is None
+    texts = [describe_recovery(about, one, Reason.NODE_LOST) for one in (changing, known)]
+    assert texts[0] == texts[1]
+
+
 def test_a_mig_that_a_repair_cannot_delete_is_reported_with_the_clouds_error() -> None:
     begun = begin_repair(lost("SPOT"), NOW)
     error = ResourceError(Reason.PERMISSION_DENIED, "forbidden", "Required 'x' permission", NOW)
