@@ -62,17 +62,19 @@ def describe_recovery(group: AnyGroup, known: Status, reason: str) -> str:
     mig = known.conditions.get(Type.MIG_READY)
     if mig is not None and mig.reason == Reason.RESOURCE_LOST:
         return describe_gone(group, known)
+    model, lost = known.provisioning_model, f"Lost at {render_time(since)}."
+    # Not after the end of a reservation: nothing can be created in it any more.
+    is_created = is_repaired_by_mig(model, is_bulk=group.spec.is_bulk)
+    if is_created and reason != Reason.RUN_ENDED:
+        return f"{lost} Its managed instance group creates it again. Nothing to do."
     if reason in RUN_ENDS and not group.workload:
         others = "" if group.spec.is_bulk or not known.counts.joined else _STILL_RUN
         return f"{find_advice(reason)}{others}"
-    model, lost = known.provisioning_model, f"Lost at {render_time(since)}."
     if reason in RUN_ENDS:
         is_limited = reason == Reason.MAX_RUN_DURATION_REACHED
         why = "run for their maxRunDuration" if is_limited else "reached status.runEndsAt"
         text = f"{lost} The VMs have {why} and were ended."
         return f"{text} {describe_next(group, known)}"
-    if is_repaired_by_mig(model, is_bulk=group.spec.is_bulk):
-        return f"{lost} Its managed instance group creates it again. Nothing to do."
     until = find_restore_end(known, reason)
     if not until:
         text = f"{lost} Compute Engine does not restart Spot VMs of a slice."

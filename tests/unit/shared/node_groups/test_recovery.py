@@ -58,6 +58,8 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, str], str, Reason, str]] = {
     "of a JobSet": ({}, OF_JOBSET, "STANDARD", Reason.NODE_LOST, f"{TOGETHER} {AGAIN.format('JobSet train')}"),
     "Spot, of a LeaderWorkerSet": ({}, OF_LWS, "SPOT", Reason.NODE_LOST, f"{NOT_SPOT} {AGAIN.format('LeaderWorkerSet serve')}"),
     "its MIG repairs it": (SINGLE, {}, "SPOT", Reason.NODE_LOST, f"{LOST} Its managed instance group creates it again. Nothing to do."),
+    "its MIG repairs it at the end of a run": (SINGLE, {}, "SPOT", Reason.MAX_RUN_DURATION_REACHED, f"{LOST} Its managed instance group creates it again. Nothing to do."),
+    "the end of its reservation, one host": (SINGLE, {}, "RESERVATION_BOUND", Reason.RUN_ENDED, REASONS[Reason.RUN_ENDED]),
     "one host, flex start": (SINGLE, {}, "FLEX_START", Reason.NODE_LOST, f"{TOGETHER} d{BY_USER}"),
     "the run is over": ({}, {}, "FLEX_START", Reason.MAX_RUN_DURATION_REACHED, REASONS[Reason.MAX_RUN_DURATION_REACHED]),
     "the run is over, of a JobSet": ({}, OF_JOBSET, "FLEX_START", Reason.MAX_RUN_DURATION_REACHED, f"{LOST} The VMs have run for their maxRunDuration and were ended. {AGAIN.format('JobSet train')}"),
