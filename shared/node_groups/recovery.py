@@ -67,8 +67,8 @@ def describe_recovery(group: AnyGroup, known: Status, reason: str) -> str:
     is_created = is_repaired_by_mig(model, is_bulk=group.spec.is_bulk)
     if is_created and reason != Reason.RUN_ENDED:
         return f"{lost} Its managed instance group creates it again. Nothing to do."
+    others = "" if group.spec.is_bulk or group.workload or not known.counts.joined else _STILL_RUN
     if reason in RUN_ENDS and not group.workload:
-        others = "" if group.spec.is_bulk or not known.counts.joined else _STILL_RUN
         return f"{find_advice(reason)}{others}"
     if reason in RUN_ENDS:
         is_limited = reason == Reason.MAX_RUN_DURATION_REACHED
@@ -76,6 +76,9 @@ def describe_recovery(group: AnyGroup, known: Status, reason: str) -> str:
         text = f"{lost} The VMs have {why} and were ended."
         return f"{text} {describe_next(group, known)}"
     until = find_restore_end(known, reason)
+    if not group.spec.is_bulk:
+        text = f"{lost} Its managed instance group does not create flex-start VMs again."
+        return f"{text} {describe_next(group, known, until if group.workload else '')}{others}"
     if not until:
         text = f"{lost} Compute Engine does not restart Spot VMs of a slice."
         return f"{text} {describe_next(group, known)}"

@@ -44,8 +44,12 @@ from tests.support.compute import instance_group
 
 MINUTE = timedelta(minutes=1)
 LOST = "Lost at 2026-11-20T10:00:00Z."
-TOGETHER = f"{LOST} Compute Engine restarts the VMs of a slice together, except deleted ones. If the slice is not Ready by 2026-11-20T10:30:00Z,"
+UNTIL = "If the slice is not Ready by 2026-11-20T10:30:00Z,"
+TOGETHER = (
+    f"{LOST} Compute Engine restarts the VMs of a slice together, except deleted ones. {UNTIL}"
+)
 NOT_SPOT = f"{LOST} Compute Engine does not restart Spot VMs of a slice."
+NOT_FLEX = f"{LOST} Its managed instance group does not create flex-start VMs again."
 BY_USER = "elete the group and apply it again."
 AGAIN = "tpu-functions creates it again for {}, as long as its Pods need it. The setting jobset_lost_rebuild_minutes can delay this; with 0 the slice stays."
 OF_JOBSET = {JOBSET_LABEL: "train", JOB_LABEL: "train-0"}
@@ -60,7 +64,8 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, str], str, Reason, str]] = {
     "its MIG repairs it": (SINGLE, {}, "SPOT", Reason.NODE_LOST, f"{LOST} Its managed instance group creates it again. Nothing to do."),
     "its MIG repairs it at the end of a run": (SINGLE, {}, "SPOT", Reason.MAX_RUN_DURATION_REACHED, f"{LOST} Its managed instance group creates it again. Nothing to do."),
     "the end of its reservation, one host": (SINGLE, {}, "RESERVATION_BOUND", Reason.RUN_ENDED, REASONS[Reason.RUN_ENDED]),
-    "one host, flex start": (SINGLE, {}, "FLEX_START", Reason.NODE_LOST, f"{TOGETHER} d{BY_USER}"),
+    "one host, flex start": (SINGLE, {}, "FLEX_START", Reason.NODE_LOST, f"{NOT_FLEX} D{BY_USER}"),
+    "one host, flex start, of a JobSet": (SINGLE, OF_JOBSET, "FLEX_START", Reason.NODE_LOST, f"{NOT_FLEX} {UNTIL} {AGAIN.format('JobSet train')}"),
     "the run is over": ({}, {}, "FLEX_START", Reason.MAX_RUN_DURATION_REACHED, REASONS[Reason.MAX_RUN_DURATION_REACHED]),
     "the run is over, of a JobSet": ({}, OF_JOBSET, "FLEX_START", Reason.MAX_RUN_DURATION_REACHED, f"{LOST} The VMs have run for their maxRunDuration and were ended. {AGAIN.format('JobSet train')}"),
     "not a loss": ({}, {}, "SPOT", Reason.NODE_DELETED, REASONS[Reason.NODE_DELETED]),
@@ -87,6 +92,14 @@ def test_the_message_of_a_loss_says_who_restores_the_slice_and_until_when(
     known = Status(provisioning_model=model, pending=(Pending("vm", Reason.NODE_LOST, NOW),))
     about = group(change=change, labels=labels)
     assert describe_recovery(about, known, reason) == text
+
+
+def test_the_advice_for_a_lost_flex_start_vm_names_the_vms_that_go_on() -> None:
+    known = replace(lost("FLEX_START"), counts=Counts(desired=2, joined=1))
+    text = describe_recovery(group(change=SINGLE), known, Reason.NODE_LOST)
+    assert text == f"{NOT_FLEX} D{BY_USER} VMs that still run are deleted with it."
+    of_workload = describe_recovery(group(change=SINGLE, labels=OF_JOBSET), known, Reason.NODE_LOST)
+    assert not of_workload.endswith("deleted with it.")
 
 
 def test_the_advice_at_the_end_of_a_run_names_the_vms_that_go_on() -> None:
