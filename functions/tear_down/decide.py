@@ -109,6 +109,7 @@ def _plan_repair(observed: observe.Observed, now: datetime) -> Plan:
         nodes = tuple(_plan_nodes(observed))
         # The entry stays Deleting, so that a message that continues deletes the other Nodes.
         known = known.with_resource(MIG, replace(known.resources[MIG], error=None))
+        known = replace(known, counts=Counts(known.counts.desired))
         write = WriteStatus(readiness.conclude(group, known, now))
         rebuild = () if observed.has_unread_vms else forward  # the sweep repeats this step
         return Plan("Recreating", first=(write,), each=nodes, resume=rest, if_all_succeeded=rebuild)

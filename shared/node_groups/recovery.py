@@ -183,7 +183,8 @@ def _count_repairs(known: Status, at: datetime) -> tuple[int, datetime | None]:
 
 def begin_repair(known: Status, now: datetime) -> Status:
     """The status with the intent to delete the MIG. Apart from that, it is that of a group whose VMs do
-    not exist yet: the conditions about them are of the lost slice."""
+    not exist yet: the conditions about them are of the lost slice. Those that run are billed until the
+    MIG is gone."""
     count, _ = _count_repairs(known, now)
     mig = replace(known.resources[MIG], error=None).enter(State.DELETING, now)
     kept = (Type.ACCEPTED, Type.POLICY_READY, Type.TEMPLATE_READY, Type.READY)
@@ -192,7 +193,7 @@ def begin_repair(known: Status, now: datetime) -> Status:
         completed_at=None,
         run_ends=None,
         conditions={kind: one for kind, one in known.conditions.items() if kind in kept},
-        counts=Counts(known.counts.desired),
+        counts=Counts(known.counts.desired, known.counts.running),
         pending=(),
         repairs=Repairs(count + 1, now),
     )

@@ -371,6 +371,17 @@ def test_a_repair_deletes_a_mig_that_lacks_vms(
         assert first_status(plan).resources[MIG].state is State.READY
 
 
+@pytest.mark.parametrize("found, running", [(STABLE, 1), (None, 0)], ids=["refused", "gone"])
+def test_vms_that_run_count_until_the_mig_of_a_repair_is_gone(
+    found: Mig | None, running: int
+) -> None:
+    begun = recovery.begin_repair(replace(LOST_SLICE, counts=Counts(2, 1, 1, 1)), EARLIER)
+    given = ObservedRemains(REPAIRED, begun, {MIG: found}, members=ONE, is_resync=True)
+    after = first_status(decide(given, NOW))
+    assert after.counts == Counts(desired=2, running=running)
+    assert after.unusable.chips == 4 * running
+
+
 def test_the_nodes_that_a_repair_has_no_time_to_delete_are_left_to_a_message() -> None:
     plan = decide(ObservedRemains(REPAIRED, BEGUN, {MIG: None}, is_resync=True), NOW)
     assert plan.resume is not None
