@@ -283,12 +283,18 @@ def _observe_resource(work: GroupWork, observed: ObservedRemains, kind: str) -> 
     if not settings.serves(project):
         if is_absent:
             return replace(observed, found={**observed.found, kind: None})
-        raise StepRefused(
-            Reason.INVALID_SPEC,
+        is_deleting = observed.group.deleting is not None
+        text = (
             f"{describe_unserved(project, settings.projects)}. Nothing is deleted there. Add the "
-            "project to this variable, and the deletion continues within half an hour. If the "
-            f"resources {resource.name} are another installation's, remove the finalizer {FINALIZER}.",
+            f"project to this variable, and the {'deletion' if is_deleting else 'repair'} continues "
+            "within half an hour."
         )
+        if is_deleting:
+            text += (
+                f" If the resources {resource.name} are another installation's, remove the finalizer "
+                f"{FINALIZER}."
+            )
+        raise StepRefused(Reason.INVALID_SPEC, text)
     is_being_created = resource.state is State.CREATING
     if is_being_created:
         observed = _observe_operation(work, observed, kind, resource)

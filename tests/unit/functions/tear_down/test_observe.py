@@ -22,10 +22,12 @@ from functions.tear_down.observe import (
 from shared.base.reasons import REASONS, Reason
 from shared.frame.plan import StepRefused
 from shared.node_groups.node_group import AnyGroup
+from shared.node_groups.recovery import begin_repair
 from shared.node_groups.status import (
     MIG,
     POLICY,
     TEMPLATE,
+    Condition,
     Counts,
     Resource,
     State,
@@ -463,6 +465,22 @@ def test_in_a_project_that_is_not_served_only_what_was_never_inserted_counts_as_
     else:
         with pytest.raises(StepRefused, match="Nothing is deleted there"):
             observe(work)
+
+
+def test_the_repair_of_a_group_whose_project_is_not_served_any_more_is_not_called_a_deletion() -> (
+    None
+):
+    lost = Status(
+        conditions={Type.MIG_READY: Condition("True", "Ready", "", NOW, 1)}, resources=ALL_READY
+    )
+    work, _ = reading_work(group(), begin_repair(lost, NOW), RESYNC, ANSWERS)
+    work = replace(work, settings=replace(SETTINGS, projects=frozenset({"other-project"})))
+    with pytest.raises(StepRefused) as refused:
+        observe(work)
+    assert str(refused.value).endswith(
+        "Nothing is deleted there. Add the project to this variable, and the repair continues within "
+        "half an hour."
+    )
 
 
 REPORTING = [node(f"{RESOURCE}-{number:04}") for number in range(3)]
