@@ -78,7 +78,7 @@ TEMPLATE = re.compile(
     r"(?:https://(?:www|compute)\.googleapis\.com/compute/[a-z0-9]+/)?"
     r"projects/(?P<project>[^/]+)/"
     rf"(?:(?:locations/)?global|(?:regions|locations)/(?P<region>{REGION}))/"
-    r"instanceTemplates/(?P<name>[a-z0-9-]+)"
+    r"instanceTemplates/(?P<name>[a-z0-9-]{1,63})"
 )
 _SUBNETWORK = re.compile(r"(?:.*/)?regions/(?P<region>[^/]+)/subnetworks/.*")
 _CEL_TEMPLATE = re.sub(r"\?P<\w+>|\?:", "", TEMPLATE.pattern)

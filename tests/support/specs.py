@@ -260,6 +260,7 @@ REJECTED = [
     rejected("template-of-another-project", template("projects/other-project/global/instanceTemplates/t"), "spec", OTHER_PROJECT),
     rejected("template-of-a-project-with-the-same-prefix", template("projects/my-gcp-project2/global/instanceTemplates/t"), "spec", OTHER_PROJECT),
     rejected("template-at-another-host", template(f"https://example.com/compute/v1/{MY_TEMPLATES}/t"), "spec", OTHER_PROJECT),
+    rejected("template-with-a-long-name", template(f"{MY_TEMPLATES}/{'t' * 64}"), "spec", OTHER_PROJECT),
     rejected("template-of-another-region", template("projects/my-gcp-project/regions/us-east1/instanceTemplates/t"), "spec.instanceTemplateURI", OTHER_REGION),
     rejected(
         "template-of-a-region-with-the-same-prefix",
