@@ -370,26 +370,36 @@ describe_difference() { # INSTALLATIONS
 
 # A failing call ends the run: kubectl or gcloud has printed the reason.
 check_nothing_left() {
-  local found home location name
+  local found
   found=$(kubectl get customresourcedefinitions tpunodegroups.tpu.google.com --ignore-not-found --output=name)
   [ -z "$found" ] || found=$(kubectl get tpunodegroups --all-namespaces --no-headers -o custom-columns=:.metadata.namespace,:.metadata.name)
   if [ -n "$found" ]; then
     add_problem "TPUNodeGroups exist, and nothing would delete their slices: $(awk '{printf "%s/%s ", $1, $2}' <<<"$found")" \
       "kubectl delete tpunodegroups --all --all-namespaces"
   else check_leaks; fi
-  [ "$jobsets" = gke ] || return 0
-  read -r home location name <<<"$pools"
-  # Read from GKE: a pool that is being created, or has failed, has no Nodes but is billed.
-  found=$(gcloud container node-pools list --project="$home" --location="$location" --cluster="$name" --format='value(name,config.labels)' |
-    awk '/google.com\/nodepool-manager=tpu-provisioner/ {print $1}')
+  [ "$slices" = gke ] || return 0
+  if [ "$jobsets" != gke ] && has_tpu_provisioner; then return 0; fi
+  found=$(list_pools)
   [ -z "$found" ] || add_problem "node pools of JobSets exist, and nothing would delete them: $(tr '\n' ' ' <<<"$found")" \
     "delete their JobSets, and wait until the node pools are gone"
 }
 
-# The functions report slices that have lost their groups. The caller may lack permissions on Compute Engine.
+# Read from GKE: a pool that is being created, or has failed, has no Nodes but is billed.
+list_pools() {
+  local home location name
+  read -r home location name <<<"$slice_pools"
+  gcloud container node-pools list --project="$home" --location="$location" --cluster="$name" --format='value(name,config.labels)' |
+    awk '/google.com\/nodepool-manager=tpu-provisioner/ {print $1}'
+}
+
+has_tpu_provisioner() { [ -n "$(kubectl get deployments --namespace=tpu-provisioner-system --output=name)" ]; }
+
+# The functions report slices that have lost their groups, also in projects that the settings no longer have. The caller may
+# lack permissions on Compute Engine.
 check_leaks() {
-  local one found
-  for one in $projects; do
+  local one found served
+  served=$(sed -n 's,^google_logging_project_sink\.step\["\([^/]*\)/.*,\1,p' <<<"$resources")
+  for one in $(tr ' ' '\n' <<<"$projects $served" | sort -u); do
     found=$(gcloud compute instance-groups managed list --project="$one" --filter="name~^tng- AND description~$uid" --format='value(name)' 2>"$temporary/gcloud") ||
       { echo "note: project $one: it cannot be checked whether slices are left: $(head -n 1 "$temporary/gcloud")"; continue; }
     [ -z "$found" ] || add_problem "project $one has slices whose TPUNodeGroups are gone, and nobody would report them: $(tr '\n' ' ' <<<"$found")" \

@@ -216,7 +216,21 @@ read_state() {
   recorded=$(read_record terraform_data.cluster)
   state_settings=$(tf output -json relay_settings 2>/dev/null |
     sed -n 's/.*"PUBSUB_PROJECT": *"\([^"]*\)", *"TOPIC_PREFIX": *"\([^"]*\)".*/\1\/\2/p') || true
+  read_slices
 }
+
+# The kind of slices, and where node pools are: those of the last run, because the settings may have been edited since.
+read_slices() {
+  local provider=''
+  slices=$jobsets slice_pools=$pools
+  if ! has_resource 'google_pubsub_topic.step["release_slice"]'; then return 0; fi
+  tf output -raw tool_environment >"$temporary/tool-settings" 2>/dev/null || true
+  provider=$(read_tool_setting JOBSET_PROVIDER)
+  [ -n "$provider" ] || return 0
+  slices=$provider slice_pools="$(read_tool_setting GCP_PROJECT_ID) $(read_tool_setting GCP_CLUSTER_LOCATION) $(read_tool_setting GCP_CLUSTER)"
+}
+
+read_tool_setting() { sed -n "s/^export $1='\(.*\)'$/\1/p" "$temporary/tool-settings"; } # NAME
 
 read_record() { ! has_resource "$1" || tf state show -no-color "$1" | sed -n 's/^ *output *= "\(.*\)"$/\1/p'; } # ADDRESS
 has_resource() { grep -qxF "$1" <<<"$resources"; } # ADDRESS

@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -1000,14 +1001,44 @@ def test_destroy_shows_the_deletions_before_it_asks_for_confirmation(installed: 
     assert ran.changing_calls() == []
 
 
-def test_destroy_is_rejected_while_node_pools_of_jobsets_exist(read_only: Installer) -> None:
-    """Also if a node pool has no Nodes, because its creation is in progress or failed."""
-    read_only.settings = Settings(jobset_provider="gke", node_pools="gke-home us-east5 research")
-    taint = "google.com/nodepool-manager=tpu-provisioner;team=a"
-    pools = f"default-pool\t\ntrain-410e1982e93873ae\t{taint}"
-    listing = "container node-pools list --project=gke-home --location=us-east5 --cluster=research "
-    read_only.gcloud.insert(0, (listing, pools, 0))
-    rejected = read_only.run("--destroy", "--yes", "prod")
+RELEASES = 'google_pubsub_topic.step["release_slice"]'
+"""The step that releases slices of workloads, in Terraform's state."""
+POOLS_AT = "gke-home us-east5 research"
+LISTING = "container node-pools list --project=gke-home --location=us-east5 --cluster=research "
+POOL = "train-410e1982e93873ae\tgoogle.com/nodepool-manager=tpu-provisioner;team=a"
+
+
+def has_slices(it: Installer, provider: str = "gke") -> None:
+    """Let Terraform's state of this cluster be that of an installation with slices of workloads."""
+    _, namespace = it.plane.request("GET", "/api/v1/namespaces/kube-system")
+    it.recorded = {
+        "installation_id": "",
+        "cluster_identity": f"{namespace['metadata']['uid']} ",
+    }
+    it.terraform = [("state list", f"{HAS_STATE[1]}\n{RELEASES}", 0)]
+    tool = {"JOBSET_PROVIDER": provider}
+    if provider == "gke":
+        keys = ("GCP_PROJECT_ID", "GCP_CLUSTER_LOCATION", "GCP_CLUSTER")
+        tool |= dict(zip(keys, POOLS_AT.split(), strict=True))
+    lines = "".join(f"export {key}='{value}'\n" for key, value in tool.items())
+    it.outputs = replace(it.outputs, tool_environment=lines)
+
+
+@pytest.mark.parametrize("mode", ["--destroy", "--uninstall"])
+@pytest.mark.parametrize(
+    "provider, pools",
+    [("gke", POOLS_AT), ("gke", "gke-home us-east5 other"), ("", "")],
+    ids=["of the last run", "another cluster", "no provider"],
+)
+def test_destroy_is_rejected_while_node_pools_of_jobsets_exist(
+    provider: str, pools: str, mode: str, read_only: Installer
+) -> None:
+    """Also if a node pool has no Nodes, because its creation is in progress or failed, and whatever the
+    settings say since the last run."""
+    has_slices(read_only)
+    read_only.settings = Settings(jobset_provider=provider, node_pools=pools)
+    read_only.gcloud = [(LISTING, f"default-pool\t\n{POOL}", 0)]
+    rejected = read_only.run(mode, "--yes", "prod")
     assert rejected.code == 1
     assert (
         "  - node pools of JobSets exist, and nothing would delete them: train-410e1982e93873ae \n"
@@ -1045,6 +1076,18 @@ def test_destroy_is_rejected_while_slices_without_a_group_exist(read_only: Insta
     read_only.gcloud = [leaked]
     with_groups = read_only.run("--destroy", "--yes", "prod")
     assert "deploy.sh: 1 problem(s)" in with_groups.output, "they may be those of the groups"
+
+
+def test_slices_are_also_looked_for_in_a_project_that_the_settings_no_longer_have(
+    read_only: Installer,
+) -> None:
+    has_slices(read_only, "tpu-node-group")
+    sink = 'google_logging_project_sink.step["my-former-project/label_node"]'
+    read_only.terraform = [("state list", f"{HAS_STATE[1]}\n{sink}", 0)]
+    read_only.gcloud = [("managed list --project=my-former-project", "tng-train-0a1b2c3d", 0)]
+    rejected = read_only.run("--destroy", "--yes", "prod")
+    assert "  - project my-former-project has slices whose TPUNodeGroups" in rejected.output
+    assert (rejected.code, rejected.changing_calls()) == (1, [])
 
 
 @pytest.mark.parametrize(
