@@ -205,13 +205,12 @@ check_requirements() { # VERSION
 # Provisioner takes node pools over again.
 check_provider() {
   local left=''
-  if ! has_resource 'google_pubsub_topic.step["release_slice"]'; then return 0; fi
-  [ "$jobsets" = gke ] || [ -n "$(kubectl get deployments --namespace=tpu-provisioner-system --output=name)" ] ||
-    left=$(kubectl get nodes --selector=google.com/nodepool-manager=tpu-provisioner --output=name)
-  [ "$jobsets" = tpu-node-group ] || [ -z "$(kubectl get customresourcedefinitions tpunodegroups.tpu.google.com --ignore-not-found --output=name)" ] ||
-    left+=" $(kubectl get tpunodegroups --all-namespaces --selector=tpu-functions.dev/jobset-name --output=name)"
-  left=$(tr -s '\n ' ' ' <<<"$left")
-  [ "$left" = ' ' ] || add_problem "slices of workloads exist, and with jobset_provider = \"$jobsets\" nobody would release them: ${left# }" \
+  if ! has_resource 'google_pubsub_topic.step["release_slice"]' || [ "$jobsets" = "$slices" ]; then return 0; fi
+  if [ "$slices" = gke ]; then has_tpu_provisioner || left=$(list_pools)
+  elif [ -n "$(kubectl get customresourcedefinitions tpunodegroups.tpu.google.com --ignore-not-found --output=name)" ]; then
+    left=$(kubectl get tpunodegroups --all-namespaces --selector=tpu-functions.dev/jobset-name --output=name)
+  fi
+  [ -z "$left" ] || add_problem "slices of workloads exist, and with jobset_provider = \"$jobsets\" nobody would release them: $(tr '\n' ' ' <<<"$left")" \
     "restore jobset_provider, and delete the workloads; change it when the slices are gone"
 }
 

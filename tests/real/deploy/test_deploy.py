@@ -1090,25 +1090,30 @@ def test_slices_are_also_looked_for_in_a_project_that_the_settings_no_longer_hav
     assert (rejected.code, rejected.changing_calls()) == (1, [])
 
 
+GROUPS = (
+    ("get customresourcedefinitions tpunodegroups", "found", 0),
+    ("get tpunodegroups --all-namespaces --selector=tpu-functions.dev/jobset-name ", "train", 0),
+)
+
+
 @pytest.mark.parametrize(
-    "provider, kind, left",
+    "before, provider, left",
     [
-        ("", "nodes --selector=google.com/nodepool-manager=tpu-provisioner", "node/gke-a"),
-        ("", "tpunodegroups --all-namespaces --selector=tpu-functions.dev/jobset-name", "train"),
-        ("tpu-node-group", "nodes --selector=google.com/nodepool-manager", "node/gke-a"),
-        ("gke", "tpunodegroups --all-namespaces --selector=tpu-functions.dev/jobset-name", "train"),
+        ("gke", "", "train-410e1982e93873ae"),
+        ("tpu-node-group", "", "train"),
+        ("gke", "tpu-node-group", "train-410e1982e93873ae"),
+        ("tpu-node-group", "gke", "train"),
     ],
 )
 def test_a_provider_is_kept_while_its_slices_exist(
-    provider: str, kind: str, left: str, read_only: Installer
+    before: str, provider: str, left: str, read_only: Installer
 ) -> None:
-    """The functions that release them would be deleted, or look for slices of the other provider."""
+    """The functions that release them would be deleted, or look for slices of the other provider. A node
+    pool may have no Nodes."""
+    has_slices(read_only, before)
     read_only.settings = Settings(jobset_provider=provider, slice_workloads=bool(provider))
-    served: Rule = ("get customresourcedefinitions tpunodegroups", "found", 0)
-    read_only.kubectl = [(f"get {kind}", left, 0), *([served] if "tpunodegroups" in kind else [])]
-    serves = 'google_pubsub_topic.step["release_slice"]'
-    read_only.recorded = dict.fromkeys(ELSEWHERE, "")
-    read_only.terraform = [("state list", f"{HAS_STATE[1]}\n{serves}", 0)]
+    read_only.gcloud = [(LISTING, f"default-pool\t\n{POOL}", 0)]
+    read_only.kubectl = list(GROUPS)
     ran = read_only.run("--dry-run", "--restored", "prod")
     assert (
         f'  - slices of workloads exist, and with jobset_provider = "{provider}" nobody would release them: {left} \n'
@@ -1121,15 +1126,14 @@ def test_a_provider_is_kept_while_its_slices_exist(
 
 
 def test_node_pools_may_be_given_back_to_an_installed_tpu_provisioner(read_only: Installer) -> None:
-    read_only.settings = Settings(jobset_provider="")
+    has_slices(read_only)
+    read_only.gcloud = [(LISTING, POOL, 0)]
     installed = "get deployments --namespace=tpu-provisioner-system"
-    read_only.kubectl = [("get nodes", "node/a", 0), (installed, "deployment.apps/manager", 0)]
-    read_only.recorded = dict.fromkeys(ELSEWHERE, "")
-    serves = 'google_pubsub_topic.step["release_slice"]'
-    read_only.terraform = [("state list", f"{HAS_STATE[1]}\n{serves}", 0)]
+    read_only.kubectl = [(installed, "deployment.apps/manager", 0)]
     ran = read_only.run("--dry-run", "--restored", "prod")
     assert "slices of workloads" not in ran.output
-    read_only.kubectl = read_only.kubectl[:1]
+    assert read_only.run("--destroy", "prod", answer="n\n").says("== Google Cloud")
+    read_only.kubectl = []
     assert "slices of workloads" in read_only.run("--dry-run", "--restored", "prod").output
 
 
