@@ -4,7 +4,7 @@
 # of words.
 # shellcheck disable=SC2034,SC2154  # deploy.sh reads some of these variables, and sets others
 
-problems='' problem_count=0 rejection='' installed='' annotation_key=tpu-functions.dev/installation-id
+problems='' problem_count=0 rejection='' installed='' annotation_key=tpu-functions.dev/installation-id pool_label=google.com/nodepool-manager=tpu-provisioner
 add_problem() { # PROBLEM REMEDY
   problems+=$'\n'"  - $1"$'\n'"      $2"$'\n' problem_count=$((problem_count + 1))
 }
@@ -206,7 +206,8 @@ check_requirements() { # VERSION
 check_provider() {
   local left=''
   if ! has_resource 'google_pubsub_topic.step["release_slice"]' || [ "$jobsets" = "$slices" ]; then return 0; fi
-  if [ "$slices" = gke ]; then has_tpu_provisioner || left=$(list_pools)
+  if [ "$slices" = gke ]; then
+    if ! has_tpu_provisioner; then read_pools; left=$(list_pools); fi
   elif [ -n "$(kubectl get customresourcedefinitions tpunodegroups.tpu.google.com --ignore-not-found --output=name)" ]; then
     left=$(kubectl get tpunodegroups --all-namespaces --selector=tpu-functions.dev/jobset-name --output=name)
   fi
@@ -378,18 +379,26 @@ check_nothing_left() {
   else check_leaks; fi
   [ "$slices" = gke ] || return 0
   if [ "$jobsets" != gke ] && has_tpu_provisioner; then return 0; fi
+  read_pools
   found=$(list_pools)
   [ -z "$found" ] || add_problem "node pools of JobSets exist, and nothing would delete them: $(tr '\n' ' ' <<<"$found")" \
     "delete their JobSets, and wait until the node pools are gone"
+  # Nobody releases node pools of which somebody has replaced the labels.
+  found=$(grep -v "$pool_label" "$temporary/pools" | awk '$NF ~ /^(ct|tpu)/ {print $1}' | grep -E -e '-[0-9a-f]{16}$' || true)
+  [ -z "$found" ] || add_problem "TPU node pools have the names of slices and not their labels, and nobody would report them: $(tr '\n' ' ' <<<"$found")" \
+    "delete them: gcloud container node-pools delete NAME $pools_at"
 }
 
 # Read from GKE: a pool that is being created, or has failed, has no Nodes but is billed.
-list_pools() {
+read_pools() {
   local home location name
   read -r home location name <<<"$slice_pools"
-  gcloud container node-pools list --project="$home" --location="$location" --cluster="$name" --format='value(name,config.labels)' |
-    awk '/google.com\/nodepool-manager=tpu-provisioner/ {print $1}'
+  pools_at="--project=$home --location=$location --cluster=$name"
+  # shellcheck disable=SC2086  # three options
+  gcloud container node-pools list $pools_at --format='value(name,config.labels,config.machineType)' >"$temporary/pools"
 }
+
+list_pools() { grep "$pool_label" "$temporary/pools" | cut -f 1 || true; }
 
 has_tpu_provisioner() { [ -n "$(kubectl get deployments --namespace=tpu-provisioner-system --output=name)" ]; }
 

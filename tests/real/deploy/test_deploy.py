@@ -1078,6 +1078,30 @@ def test_destroy_is_rejected_while_slices_without_a_group_exist(read_only: Insta
     assert "deploy.sh: 1 problem(s)" in with_groups.output, "they may be those of the groups"
 
 
+def test_destroy_is_rejected_while_a_node_pool_without_the_labels_of_its_slice_exists(
+    read_only: Installer,
+) -> None:
+    """Nobody releases it, and the function that reports it would be deleted."""
+    has_slices(read_only)
+    read_only.settings = Settings(jobset_provider="gke", node_pools=POOLS_AT)
+    pools = [
+        "default-pool\t\te2-medium",
+        "mine-410e1982e93873ae\tteam=a\te2-medium",
+        "mine\tteam=a\tct6e-standard-4t",
+        "train-410e1982e93873ae\tteam=a\tct6e-standard-4t",
+        "serve-4b0601454a676bf9\t\ttpu7x-standard-4t",
+    ]
+    read_only.gcloud = [(LISTING, "\n".join(pools), 0)]
+    rejected = read_only.run("--destroy", "--yes", "prod")
+    assert rejected.output.partition("deploy.sh: ")[2] == (
+        "1 problem(s); nothing was changed\n\n"
+        "  - TPU node pools have the names of slices and not their labels, and nobody would report them: "
+        "train-410e1982e93873ae serve-4b0601454a676bf9 \n"
+        "      delete them: gcloud container node-pools delete NAME --project=gke-home --location=us-east5 --cluster=research\n"
+    )
+    assert (rejected.code, rejected.changing_calls()) == (1, [])
+
+
 def test_slices_are_also_looked_for_in_a_project_that_the_settings_no_longer_have(
     read_only: Installer,
 ) -> None:
