@@ -92,16 +92,17 @@ locals {
       advice   = "The sink drops entries that it cannot publish. Slices then react up to a minute later, with the next sweep. Usually the sink's writer has no permission to publish to the step's topic: `terraform apply` grants it again. Errors in the first minutes after an installation need no action."
     }
 
+    # A message that cannot be decoded is a dead letter after 17 minutes, which is another alert.
     waiting = {
       title     = "messages are waiting"
       severity  = "CRITICAL"
-      condition = "A step has not acknowledged a message for 15 minutes"
+      condition = "A step has not acknowledged a message for 25 minutes"
       filter = [
         "resource.type = \"pubsub_subscription\"",
         "resource.labels.subscription_id = one_of(${join(", ", [for subscription in google_pubsub_subscription.step : jsonencode(subscription.name)])})",
         "metric.type = \"pubsub.googleapis.com/subscription/oldest_unacked_message_age\"",
       ]
-      above    = 900
+      above    = 1500
       duration = "0s"
       period   = "60s"
       aligner  = "ALIGN_MAX"

@@ -156,6 +156,14 @@ def test_the_delivery_settings_are_those_of_the_simulation() -> None:
     assert name.replace("${local.topic_prefix}", A_PREFIX) == simulation.DEAD_LETTERS
 
 
+def test_a_message_is_a_dead_letter_before_the_alert_on_waiting_messages_fires() -> None:
+    """One message that cannot be decoded stops no step."""
+    waits = [simulation.MIN_BACKOFF_S * 2**n for n in range(simulation.MAX_DELIVERY_ATTEMPTS)]
+    delivering = sum(min(one, simulation.MAX_BACKOFF_S) for one in waits[:-1])
+    (limit,) = re.findall(r"(?s) waiting = \{.*?above += (\d+)", (MODULE / "alerts.tf").read_text())
+    assert delivering * 1.3 < float(limit), "Pub/Sub may wait longer"
+
+
 def test_no_subscription_expires_without_messages() -> None:
     subscriptions = module.of_type("google_pubsub_subscription")
     assert len(subscriptions) == 2
