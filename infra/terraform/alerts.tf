@@ -151,7 +151,7 @@ locals {
       reducer  = "REDUCE_SUM"
       group_by = ["metric.labels.slice"]
       runbook  = "leaked-slices"
-      advice   = "Its VMs are billed, and nothing deletes them: its TPUNodeGroup is gone, or somebody has replaced the labels of its node pool, on which its workload may still run. `PUBSUB_PROJECT=${var.project_id} PROJECTS=${join(",", local.served_projects)} kubectl tng leaks` names all its remaining resources and the commands that delete them."
+      advice   = "Its VMs are billed, and nothing deletes them: its TPUNodeGroup is gone, or somebody has replaced the labels of its node pool, on which its workload may still run. `kubectl tng leaks`, with the context of the cluster, names all its remaining resources and the commands that delete them."
     }
 
     # A node pool has no status that could say since when it is idle, so two runs must find it.

@@ -518,6 +518,13 @@ def test_the_alert_on_the_relay_uses_metrics_of_the_relay() -> None:
     assert float(limit) == Timing().silent_s, "readyz has the same limit"
 
 
+def test_the_alert_on_leaked_slices_finds_the_settings_in_the_cluster() -> None:
+    """With PUBSUB_PROJECT as a variable, `kubectl tng` would not know the cluster of node pools."""
+    lines = (MODULE / "alerts.tf").read_text().splitlines()
+    (advice,) = (line for line in lines if "kubectl tng leaks" in line)
+    assert "`kubectl tng leaks`" in advice
+
+
 @pytest.mark.parametrize(
     "address", [block.address for block in module.of_type("google_monitoring_alert_policy")]
 )
