@@ -201,18 +201,22 @@ check_requirements() { # VERSION
     echo "this cluster is on GKE: no VM of a TPUNodeGroup can join it by kubeadm; for slices of JobSets, set jobset_provider = \"gke\" (docs/install.md, A cluster)"
 }
 
-# The functions that release slices of workloads would be deleted, or look for slices of the other provider. An installed TPU
-# Provisioner takes node pools over again.
+# The functions that release slices of workloads would be deleted, look for slices of the other provider, or not handle the
+# workloads. An installed TPU Provisioner takes node pools over again.
 check_provider() {
-  local left=''
-  if ! has_resource 'google_pubsub_topic.step["release_slice"]' || [ "$jobsets" = "$slices" ]; then return 0; fi
-  if [ "$slices" = gke ]; then
-    if ! has_tpu_provisioner; then read_pools; left=$(list_pools); fi
-  elif [ -n "$(kubectl get customresourcedefinitions tpunodegroups.tpu.google.com --ignore-not-found --output=name)" ]; then
-    left=$(kubectl get tpunodegroups --all-namespaces --selector=tpu-functions.dev/jobset-name --output=name)
+  local left='' setting="jobset_provider = \"$jobsets\"" marks=$pool_label selector=tpu-functions.dev/jobset-name
+  if ! has_resource 'google_pubsub_topic.step["release_slice"]'; then return 0; fi
+  if [ "$jobsets" = "$slices" ]; then
+    if [ "$workloads" = true ] || ! had_workloads; then return 0; fi
+    setting="slice_workloads = false" marks=tpu-functions.dev/unit= selector=tpu-functions.dev/unit-kind
   fi
-  [ -z "$left" ] || add_problem "slices of workloads exist, and with jobset_provider = \"$jobsets\" nobody would release them: $(tr '\n' ' ' <<<"$left")" \
-    "restore jobset_provider, and delete the workloads; change it when the slices are gone"
+  if [ "$slices" = gke ]; then
+    if [ "$jobsets" = gke ] || ! has_tpu_provisioner; then read_pools; left=$(list_pools "$marks"); fi
+  elif [ -n "$(kubectl get customresourcedefinitions tpunodegroups.tpu.google.com --ignore-not-found --output=name)" ]; then
+    left=$(kubectl get tpunodegroups --all-namespaces --selector="$selector" --output=name)
+  fi
+  [ -z "$left" ] || add_problem "slices of workloads exist, and with $setting nobody would release them: $(tr '\n' ' ' <<<"$left")" \
+    "restore ${setting%% *}, and delete the workloads; change it when the slices are gone"
 }
 
 # helm refuses to work on a release whose last run has not ended. A release names the oldest one to which it can go back.
@@ -380,7 +384,7 @@ check_nothing_left() {
   [ "$slices" = gke ] || return 0
   if [ "$jobsets" != gke ] && has_tpu_provisioner; then return 0; fi
   read_pools
-  found=$(list_pools)
+  found=$(list_pools "$pool_label")
   [ -z "$found" ] || add_problem "node pools of JobSets exist, and nothing would delete them: $(tr '\n' ' ' <<<"$found")" \
     "delete their JobSets, and wait until the node pools are gone"
   # Nobody releases node pools of which somebody has replaced the labels.
@@ -398,7 +402,7 @@ read_pools() {
   gcloud container node-pools list $pools_at --format='value(name,config.labels,config.machineType)' >"$temporary/pools"
 }
 
-list_pools() { grep "$pool_label" "$temporary/pools" | cut -f 1 || true; }
+list_pools() { grep -F "$1" "$temporary/pools" | cut -f 1 || true; } # LABEL
 
 has_tpu_provisioner() { [ -n "$(kubectl get deployments --namespace=tpu-provisioner-system --output=name)" ]; }
 

@@ -230,6 +230,9 @@ read_slices() {
   slices=$provider slice_pools="$(read_tool_setting GCP_PROJECT_ID) $(read_tool_setting GCP_CLUSTER_LOCATION) $(read_tool_setting GCP_CLUSTER)"
 }
 
+# Whether the last run has given slices to other workloads than JobSets.
+had_workloads() { tf output -raw values 2>/dev/null | awk '/"?workloads"?: "?all/ {found = 1} END {exit !found}'; }
+
 read_tool_setting() { sed -n "s/^export $1='\(.*\)'$/\1/p" "$temporary/tool-settings"; } # NAME
 
 read_record() { ! has_resource "$1" || tf state show -no-color "$1" | sed -n 's/^ *output *= "\(.*\)"$/\1/p'; } # ADDRESS

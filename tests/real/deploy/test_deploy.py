@@ -32,6 +32,7 @@ from tests.real.deploy.installer import (
 )
 from tests.real.deploy.outputs import (
     ID_TOKENS,
+    KUBECONFIGS,
     PROJECT,
     REPOSITORY,
 )
@@ -1147,6 +1148,32 @@ def test_a_provider_is_kept_while_its_slices_exist(
     read_only.terraform = [HAS_STATE]
     without = read_only.run("--dry-run", "--restored", "prod")
     assert "slices of workloads" not in without.output, "they are another program's"
+
+
+@pytest.mark.parametrize(
+    "provider, left", [("gke", "serve-4b0601454a676bf9"), ("tpu-node-group", "serve")]
+)
+def test_other_workloads_keep_their_slices_until_these_are_released(
+    provider: str, left: str, read_only: Installer
+) -> None:
+    has_slices(read_only, provider)
+    values = read_only.outputs.values.replace("workloads: none", "workloads: all")
+    read_only.outputs = replace(read_only.outputs, values=values)
+    pools = POOLS_AT if provider == "gke" else ""
+    read_only.settings = Settings(jobset_provider=provider, node_pools=pools)
+    unit = "google.com/nodepool-manager=tpu-provisioner;tpu-functions.dev/unit=Deployment"
+    read_only.gcloud = [(LISTING, f"{POOL}\nserve-4b0601454a676bf9\t{unit}", 0)]
+    selected = "get tpunodegroups --all-namespaces --selector=tpu-functions.dev/unit-kind "
+    jobsets: Rule = ("get customresourcedefinitions jobsets", "found", 0)
+    read_only.kubectl = [jobsets, GROUPS[0], (selected, "serve", 0)]
+    ran = read_only.run("--dry-run", "--restored", "prod")
+    assert ran.output.partition("deploy.sh: ")[2] == (
+        "1 problem(s); nothing was changed\n\n"
+        f"  - slices of workloads exist, and with slice_workloads = false nobody would release them: {left} \n"
+        "      restore slice_workloads, and delete the workloads; change it when the slices are gone\n"
+    )
+    read_only.outputs = replace(read_only.outputs, values=KUBECONFIGS.values)
+    assert "slices of workloads" not in read_only.run("--dry-run", "--restored", "prod").output
 
 
 def test_node_pools_may_be_given_back_to_an_installed_tpu_provisioner(read_only: Installer) -> None:
