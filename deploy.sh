@@ -61,10 +61,10 @@ read_arguments() {
   is_restored=false is_confirmed=false is_begun=false has_lock=false cluster=''
   while [ $# -gt 0 ]; do
     case $1 in
-      --dir) dir=${2:?--dir needs a folder}; shift ;;
+      --dir) need_value "$1" "a folder" "${2:-}"; dir=$2; shift ;;
       --dry-run) mode=show_plan ;;
       --uninstall | --destroy) mode=${1#--} ;;
-      --images) parse_images "${2:?--images needs REPOSITORY:TAG}"; shift ;;
+      --images) need_value "$1" REPOSITORY:TAG "${2:-}"; parse_images "$2"; shift ;;
       --nodes-pull) nodes_pull=true ;;
       --docker) builder=docker ;;
       --restored) is_restored=true ;;
@@ -78,6 +78,10 @@ read_arguments() {
   [ -z "$dir" ] || dir=$(resolve "$dir")
   command="./deploy.sh --dir $(printf %q "${dir:-DIR}")"
   ! $is_restored || ! is_removal || fail "--restored installs: run $command --restored $cluster first, then --$mode"
+}
+
+need_value() { # OPTION WHAT VALUE
+  case $3 in '' | -*) fail "$1 needs $2${3:+, not $3}; see ./deploy.sh --help" ;; esac
 }
 
 # The absolute path of a folder; its last part need not exist.

@@ -534,6 +534,11 @@ def test_values_that_need_those_of_the_last_run_are_accepted(installed: Installe
         (["--force", "prod"], "unknown option --force; see ./deploy.sh --help"),
         (["--uninstall", "--restored", "prod"], "--restored installs: run ./deploy.sh --dir DIR --restored prod first, then --uninstall"),
         (["prod", "test"], "one cluster at a time, not prod and test"),
+        (["--dir", "--destroy", "prod"], "--dir needs a folder, not --destroy; see ./deploy.sh --help"),
+        (["--dir", "", "prod"], "--dir needs a folder; see ./deploy.sh --help"),
+        (["--dir"], "--dir needs a folder; see ./deploy.sh --help"),
+        (["--images", "--yes", "prod"], "--images needs REPOSITORY:TAG, not --yes; see ./deploy.sh --help"),
+        (["--images"], "--images needs REPOSITORY:TAG; see ./deploy.sh --help"),
         (["../prod"], "CLUSTER must be letters, digits, '-', '_' and '.', the first one a letter or digit, not ../prod"),
     ],
 )  # fmt: skip
