@@ -3,7 +3,7 @@
 {{- $image := .root.Values.image }}
 {{- $repository := $image.repository | default (first .root.Chart.Sources | replace "https://github.com" "ghcr.io" | lower) }}
 {{- $digest := "" }}
-{{- with get $image.digests .name }}{{ $digest = ternary (print "@" .) "" (empty $image.tag) }}{{ end }}
+{{- with get ($image.digests | default dict) .name }}{{ $digest = ternary (print "@" .) "" (empty $image.tag) }}{{ end }}
 {{- index $image (camelcase .name | untitle) | default (printf "%s/%s:%s%s" $repository .name ($image.tag | default .root.Chart.AppVersion) $digest) }}
 {{- end }}
 
@@ -70,12 +70,12 @@
 {{- $container := first $pod.containers }}
 {{- $name := trimPrefix "tpu-functions-" $container.image }}
 {{- $_ := set $container "image" (include "tpu-functions.image" (dict "root" .root "name" $name)) }}
-{{- $annotations := deepCopy $v.pods.annotations }}
-{{- $tolerations := $v.pods.tolerations }}
-{{- $env := concat ($container.env | default list) $v.pods.env }}
+{{- $annotations := deepCopy ($v.pods.annotations | default dict) }}
+{{- $tolerations := $v.pods.tolerations | default list }}
+{{- $env := concat ($container.env | default list) ($v.pods.env | default list) }}
 {{- if eq $name "inject-env" }}
   {{- $_ = set $deployment.spec "replicas" $v.injectEnv.replicas }}
-  {{- $env = concat $env $v.injectEnv.env }}
+  {{- $env = concat $env ($v.injectEnv.env | default list) }}
   {{- range $v.injectEnv.env }}
     {{- if eq .name "PORT" }}{{ $_ = set (first $container.ports) "containerPort" (int .value) }}{{ end }}
   {{- end }}

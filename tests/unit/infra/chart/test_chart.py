@@ -141,6 +141,27 @@ def test_the_version_of_the_chart_is_that_of_the_product() -> None:
     assert (chart["version"], str(chart["appVersion"])) == (VERSION, VERSION)
 
 
+def test_a_value_that_is_not_empty_by_default_is_required() -> None:
+    """helm removes the default of an empty key, such as one with comments only below it."""
+    for schema, defaults in [(SCHEMA, DEFAULTS), *pairs_of_sections(SCHEMA, DEFAULTS)]:
+        assert schema.get("required", []) == [name for name, value in defaults.items() if value]
+
+
+def pairs_of_sections(schema: Manifest, defaults: Manifest) -> Iterator[tuple[Manifest, Manifest]]:
+    """The schema and the defaults of each section, also of those in sections."""
+    for name, value in defaults.items():
+        if isinstance(value, dict) and value:
+            yield schema["properties"][name], value
+            yield from pairs_of_sections(schema["properties"][name], value)
+
+
+def test_an_empty_list_of_values_may_be_written_without_anything() -> None:
+    pods = dict.fromkeys(("annotations", "nodeSelector", "tolerations", "env"))
+    empty = {"pods": pods, "image": dict.fromkeys(("digests", "pullSecrets"))}
+    webhook = {"injectEnv": INJECT_ENV["injectEnv"] | {"env": None}}
+    assert render({**empty, **webhook}) == render(INJECT_ENV)
+
+
 ALONE: Manifest = {"slices": {"enabled": False}, "injectEnv": {"enabled": True}}
 """The webhook without slices."""
 WRONG: tuple[tuple[Manifest, str], ...] = (
@@ -154,6 +175,8 @@ WRONG: tuple[tuple[Manifest, str], ...] = (
     ({"identity": {"users": {"sweep": "a b"}}}, "at '/identity/users/sweep': 'a b' does not match pattern"),
     ({"network": {"apiServerPorts": []}}, "at '/network/apiServerPorts': minItems: got 0, want 1"),
     ({"monitoring": True}, "at '/monitoring': value must be one of 'none', 'prometheus', 'google'"),
+    ({"pods": None}, "at '': missing property 'pods'"),
+    ({"crds": {"install": None}}, "at '/crds': missing property 'install'"),
     ({"project": ""}, "project: it is required with slices"),
     ({"identity": {"users": {"sweep": "a@b"}}}, "identity.users: the user of create-resources is missing"),
     ({"tokenWriter": {"enabled": True}}, "tokenWriter.server: it is required with tokenWriter.enabled"),
