@@ -139,7 +139,9 @@ def _find_repair_time(group: AnyGroup, known: Status) -> datetime | None:
     is_left = group.deleting is not None or not group.is_owned or group.has_operator_finalizer
     is_possible = not is_left and not group.violations
     has_mig = mig is not None and mig.state is State.READY
-    if not (is_possible and has_mig):
+    created = known.conditions.get(Type.MIG_READY)
+    is_resized = created is not None and created.reason == Reason.RESOURCE_CONFLICT
+    if not (is_possible and has_mig) or is_resized:
         return None
     if RUN_ENDS & whys or (joined is not None and joined.reason in RUN_ENDS):
         return None

@@ -257,6 +257,9 @@ def test_the_message_of_a_loss_promises_a_repair_also_while_other_vms_are_being_
     assert find_repair_time(about, changing) is None
     texts = [describe_recovery(about, one, Reason.NODE_LOST) for one in (changing, known)]
     assert texts[0] == texts[1]
+    resized = replace(creating, reason=Reason.RESOURCE_CONFLICT)
+    of_resized = replace(known, conditions={Type.MIG_READY: resized})
+    assert describe_recovery(about, of_resized, Reason.NODE_LOST) == f"{NOT_SPOT} D{BY_USER}"
 
 
 def test_a_mig_that_a_repair_cannot_delete_is_reported_with_the_clouds_error() -> None:
