@@ -253,5 +253,6 @@ def test_a_mig_of_a_spec_that_was_edited_before_its_place_was_recorded_is_report
         line["note"] for line in harness.log.lines if line["message"].endswith("LeakedSlice")
     )
     assert (
-        f"or it is in another place, and project {PROJECT} still has its managed instance" in note
+        f"or its slice has another name or place, and project {PROJECT} still has its managed "
+        "instance" in note
     )
