@@ -126,11 +126,10 @@ def test_a_run_costs_three_lists_and_a_leak_few_calls_more(
     harness = helpers.ready(manifest(nodeCount=hosts, topology=topology))
     harness.run_for(2 * HOUR)
     idle = hosts + 1 if hosts <= 9 else 3  # the Pods of each Node, or of one and a list; an Event
-    lists = 3  # of groups and Nodes, and Namespace kube-system, which has the cluster's id
-    assert runs(harness)[-1]["calls"] == {"gce": 3, "kubernetes": lists + idle}
+    assert runs(harness)[-1]["calls"] == {"gce": 3, "kubernetes": 2 + idle}
     force_delete(harness)
     harness.run_for(2 * HOUR)
-    assert runs(harness)[-1]["calls"] == {"gce": 3 + 3 + 1, "kubernetes": lists}
+    assert runs(harness)[-1]["calls"] == {"gce": 3 + 3 + 1, "kubernetes": 2}
     assert errors(harness)[-1]["vms"] == hosts
 
 

@@ -44,8 +44,7 @@ class Cluster(
         self._jobset_options: Mapping[str, str] | None = None
 
     def get_cluster_id(self) -> str:
-        """The uid of the namespace ``kube-system``, read once for each kubeconfig, after a 401, and
-        every five minutes."""
+        """The uid of the namespace ``kube-system``, read once for each kubeconfig, and after a 401."""
         return self._get_constant("cluster")
 
     def get_installation_id(self) -> str:

@@ -2,14 +2,11 @@
 
 import threading
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 from shared.ports.kubernetes.access import Session, source_of
 from shared.ports.kubernetes.access_settings import Access
-
-CONSTANTS_KEPT = timedelta(minutes=5)
-"""How long the ids are cached. A control plane that was rebuilt may accept the former one's tokens."""
 
 
 class Connection:
@@ -17,9 +14,8 @@ class Connection:
 
     ``constants`` caches the ids of the cluster and its installation, and ``cached`` what is read seldom,
     with the time until which it is cached. Both are cleared when a kubeconfig is read again, and after a
-    401, and the ids after `CONSTANTS_KEPT`: it may be another cluster. ``cluster_id`` is the id that was
-    read last. Messages carry it, also after that: they are about objects of the cluster in which their
-    invocation began.
+    401: it may be another cluster. ``cluster_id`` is the id that was read last. Messages carry it, also
+    after that: they are about objects of the cluster in which their invocation began.
     """
 
     def __init__(
@@ -31,8 +27,6 @@ class Connection:
     ) -> None:
         self.access = access
         self._source = source_of(access, now)
-        self._now = now
-        self._cleared = now()
         self._prepare = prepare
         self._session: Session | None = None
         self._lock = threading.Lock()
@@ -45,9 +39,6 @@ class Connection:
         with self._lock:
             if self._session is None or self._source.is_stale():
                 self._session = self._open(remaining_s())
-            if abs(self._now() - self._cleared) >= CONSTANTS_KEPT:
-                self.constants.clear()
-                self._cleared = self._now()
             return self._session
 
     def renew(self, refused: Session, remaining_s: Callable[[], float]) -> Session:

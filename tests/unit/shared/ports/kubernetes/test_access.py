@@ -574,17 +574,6 @@ def test_a_revoked_token_is_read_again_once(token_file: TokenFile) -> None:
     assert token_file.list_used()[4:] == ["b", "b"]
 
 
-def test_the_ids_of_a_cluster_are_read_again_after_five_minutes(token_file: TokenFile) -> None:
-    """One that was rebuilt may accept the same token."""
-    cluster = token_file.open()
-    token_file.write("a")
-    for minutes, reads in ((0, 1), (4, 1), (1, 2), (4, 2)):
-        token_file.now += timedelta(minutes=minutes)
-        cluster.get_cluster_id()
-        cluster.get_installation_id()
-        assert token_file.list_used() == ["a"] * reads
-
-
 NO_TOKENS = (
     *("the token-writer has not run yet", "", "{", "\u00e9", "e30.e30.secret", "e30.bm9uZQ.secret"),
     *("e30.eyJleHAiOjFlOTl9.secret", "e30.eyJleHAiOiJzb29uIn0.secret", "e30.W10.secret"),
