@@ -167,15 +167,16 @@ def test_chips_that_are_not_usable_are_added_up_by_cause() -> None:
     assert sum(one["chip_hours"] for one in lines(harness, "Unusable")) <= total / 3600 + 8 * 2
 
 
-def test_the_chips_of_an_individual_group_are_counted_while_others_have_no_capacity() -> None:
+def test_a_vm_of_an_individual_group_is_usable_while_others_have_no_capacity() -> None:
     harness = Harness()
     harness.simulation.gce.faults.set_capacity("us-central1-c", "tpu7x", 1)
     harness.apply(manifest(**{**TWO_SINGLE, "instanceConfig": STANDARD}))
     helpers.until_reason(harness, "InsufficientCapacity", timeout=10 * MINUTE)
     harness.run_for(3 * HOUR)
     unusable = group_status(harness)["unusable"]
-    assert (unusable["cause"], unusable["chips"]) == ("computeEngine", 4)
-    assert 4 * 3600 * 2 <= unusable["chipSeconds"]["computeEngine"] <= 4 * 3600 * 3
+    assert unusable.keys() == {"chipHours", "chipSeconds"}
+    assert unusable["chipSeconds"].keys() == {"computeEngine"}
+    assert 4 * 30 <= unusable["chipSeconds"]["computeEngine"] <= 4 * 120, "until it was ready"
 
 
 def test_the_chips_of_a_workloads_slice_name_its_workload() -> None:
