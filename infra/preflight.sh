@@ -204,7 +204,7 @@ check_requirements() { # VERSION
 # The functions that release slices of workloads would be deleted, look for slices of the other provider, or not handle the
 # workloads. An installed TPU Provisioner takes node pools over again.
 check_provider() {
-  local left='' setting="jobset_provider = \"$jobsets\"" marks=$pool_label selector=tpu-functions.dev/jobset-name
+  local home location name left='' setting="jobset_provider = \"$jobsets\"" marks=$pool_label selector=tpu-functions.dev/jobset-name
   if ! has_resource 'google_pubsub_topic.step["release_slice"]'; then return 0; fi
   if [ "$jobsets" = "$slices" ]; then
     if [ "$workloads" = true ] || ! had_workloads; then return 0; fi
@@ -374,7 +374,7 @@ describe_difference() { # INSTALLATIONS
 
 # A failing call ends the run: kubectl or gcloud has printed the reason.
 check_nothing_left() {
-  local found
+  local found home location name remedy
   found=$(kubectl get customresourcedefinitions tpunodegroups.tpu.google.com --ignore-not-found --output=name)
   [ -z "$found" ] || found=$(kubectl get tpunodegroups --all-namespaces --no-headers -o custom-columns=:.metadata.namespace,:.metadata.name)
   if [ -n "$found" ]; then
@@ -388,18 +388,17 @@ check_nothing_left() {
   [ -z "$found" ] || add_problem "node pools of JobSets exist, and nothing would delete them: $(tr '\n' ' ' <<<"$found")" \
     "delete their JobSets, and wait until the node pools are gone"
   # Nobody releases node pools of which somebody has replaced the labels.
+  remedy="gcloud container node-pools delete NAME --project=$home --location=$location --cluster=$name"
   found=$(grep -v "$pool_label" "$temporary/pools" | awk '$NF ~ /^(ct|tpu)/ {print $1}' | grep -E -e '-[0-9a-f]{16}$' || true)
   [ -z "$found" ] || add_problem "TPU node pools have the names of slices and not their labels, and nobody would report them: $(tr '\n' ' ' <<<"$found")" \
-    "delete them: gcloud container node-pools delete NAME $pools_at"
+    "$remedy"
 }
 
 # Read from GKE: a pool that is being created, or has failed, has no Nodes but is billed.
 read_pools() {
-  local home location name
   read -r home location name <<<"$slice_pools"
-  pools_at="--project=$home --location=$location --cluster=$name"
-  # shellcheck disable=SC2086  # three options
-  gcloud container node-pools list $pools_at --format='value(name,config.labels,config.machineType)' >"$temporary/pools"
+  gcloud container node-pools list --project="$home" --location="$location" --cluster="$name" \
+    --format='value(name,config.labels,config.machineType)' >"$temporary/pools"
 }
 
 list_pools() { grep -F "$1" "$temporary/pools" | cut -f 1 || true; } # LABEL

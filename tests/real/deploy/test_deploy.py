@@ -1103,7 +1103,7 @@ def test_destroy_is_rejected_while_a_node_pool_without_the_labels_of_its_slice_e
         "1 problem(s); nothing was changed\n\n"
         "  - TPU node pools have the names of slices and not their labels, and nobody would report them: "
         "train-410e1982e93873ae serve-4b0601454a676bf9 \n"
-        "      delete them: gcloud container node-pools delete NAME --project=gke-home --location=us-east5 --cluster=research\n"
+        "      gcloud container node-pools delete NAME --project=gke-home --location=us-east5 --cluster=research\n"
     )
     assert (rejected.code, rejected.changing_calls()) == (1, [])
 
